@@ -1,0 +1,77 @@
+"""5.4 Regularization.
+
+From book/05_4_regularization.md.
+"""
+
+# Written by tools/export.py. Edit the chapter instead.
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+# 05_4_regularization: 5.4 Regularization
+@dataclass
+class LossSums:
+    """Sums over the real tokens of a batch; divide by `tokens` for means.
+
+    Attributes:
+        loss: what training minimises, in nats, with its gradient.
+        nll: the true negative log-likelihood, in nats, without gradient.
+        tokens: how many tokens were counted, int64.
+    """
+
+    loss: Tensor
+    nll: Tensor
+    tokens: Tensor
+
+
+def label_smoothed_loss(
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    pad_id: int,
+    smoothing: float = 0.1,
+    convention: Literal["others", "all"] = "others",
+) -> LossSums:
+    """Cross-entropy against smoothed targets, section 5.4.
+
+    Args:
+        logits: [B, T, W].
+        targets: token ids [B, T], int64.
+        pad_id: targets that count for nothing.
+        smoothing: the mass that leaves the target, eps_ls.
+        convention: "others" spreads it over the W - 1 other tokens, as the
+            released code did; "all" over all W, the target included.
+
+    Raises:
+        ValueError: smoothing is not in [0, 1), or the shapes do not agree.
+    """
+    if logits.shape[:-1] != targets.shape:
+        raise ValueError(
+            f"logits {list(logits.shape)} and targets {list(targets.shape)} "
+            "do not agree; logits need one more axis, the vocabulary"
+        )
+    W = logits.shape[-1]
+    spread = smoothing * W / (W - 1) if convention == "others" else smoothing
+    if not (0.0 <= smoothing < 1.0 and spread <= 1.0):
+        raise ValueError(
+            f"smoothing={smoothing} must lie in [0, 1), and leave the target "
+            f"no less than the other {W - 1} tokens"
+        )
+    logits, targets = logits.flatten(0, -2), targets.flatten()
+    cross_entropy = partial(
+        F.cross_entropy, target=targets, ignore_index=pad_id, reduction="sum"
+    )
+    loss = cross_entropy(logits, label_smoothing=spread)
+    nll = cross_entropy(logits.detach())
+    return LossSums(loss, nll, (targets != pad_id).sum())
+
+
+__all__ = [
+    "LossSums",
+    "label_smoothed_loss",
+]

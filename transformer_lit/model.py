@@ -1,0 +1,329 @@
+"""The whole model.
+
+From book/03_6_transformer.md.
+"""
+
+# Written by tools/export.py. Edit the chapter instead.
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model as load_weights
+from safetensors.torch import save_model as save_weights
+from torch import Tensor, nn
+
+from transformer_lit.attention import MultiHeadAttention
+from transformer_lit.config import TransformerConfig
+from transformer_lit.embeddings import TokenEmbedding
+from transformer_lit.feed_forward import FeedForward
+from transformer_lit.masks import padding_mask, target_mask
+from transformer_lit.positions import LearnedPositions, SinusoidalPositions
+from transformer_lit.stacks import (
+    DecoderLayer,
+    EncoderLayer,
+    LayerCache,
+    LayerNorm,
+)
+
+
+# 03_6_transformer: The whole model
+def attention(config: TransformerConfig) -> MultiHeadAttention:
+    """An attention sub-layer of the configuration's sizes."""
+    d_k, d_v = config.head_sizes
+    return MultiHeadAttention(
+        config.d_model,
+        config.n_heads,
+        d_k=d_k,
+        d_v=d_v,
+        bias=config.attention_bias,
+        p_drop=config.p_drop_attention,
+    )
+
+
+def feed_forward(config: TransformerConfig) -> FeedForward:
+    """A feed-forward sub-layer of the configuration's sizes."""
+    return FeedForward(config.d_model, config.d_ff, config.p_drop_relu)
+
+
+class Encoder(nn.Module):
+    """N encoder layers, section 3.1."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            EncoderLayer(config, attention(config), feed_forward(config))
+            for _ in range(config.n_layers)
+        )
+        self.norm = final_norm(config)
+
+    def forward(
+        self, x: Tensor, src_mask: Tensor, maps: list[Tensor] | None = None
+    ) -> Tensor:
+        """[B, S, D] -> [B, S, D]; arguments as in `EncoderLayer`."""
+        for layer in self.layers:
+            x = layer(x, src_mask, maps)
+        return self.norm(x)
+
+
+def final_norm(config: TransformerConfig) -> nn.Module:
+    """Post-norm layers end normalised; a pre-norm stack needs one more."""
+    if config.pre_norm:
+        return LayerNorm(config.d_model, config.layer_norm_eps)
+    return nn.Identity()
+
+
+class Decoder(nn.Module):
+    """N decoder layers, section 3.1."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            DecoderLayer(
+                config,
+                attention(config),
+                attention(config),
+                feed_forward(config),
+            )
+            for _ in range(config.n_layers)
+        )
+        self.norm = final_norm(config)
+
+    def open_caches(self, memory: Tensor) -> list[LayerCache]:
+        """One empty cache a layer over the encoder's output [B, S, D]."""
+        layers = cast(Iterable[DecoderLayer], self.layers)
+        return [layer.open_cache(memory) for layer in layers]
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor,
+        src_mask: Tensor,
+        *,
+        caches: list[LayerCache] | None = None,
+        maps: list[Tensor] | None = None,
+    ) -> Tensor:
+        """[B, T, D] -> [B, T, D]; arguments as in `DecoderLayer`."""
+        if caches is None:
+            caches = self.open_caches(memory)
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer(x, memory, tgt_mask, src_mask, cache=cache, maps=maps)
+        return self.norm(x)
+
+
+@dataclass
+class DecoderCache:
+    """What the decoder remembers between two calls of `Transformer.step`.
+
+    Attributes:
+        memory: the encoder's output [B, S, D].
+        src_mask: bool [B, 1, 1, S].
+        layers: one `LayerCache` a layer.
+        ids: the target so far [B, T], int64.
+    """
+
+    memory: Tensor
+    src_mask: Tensor
+    layers: list[LayerCache]
+    ids: Tensor
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order; rows is int64 [B]."""
+        for layer in self.layers:
+            layer.select(rows)
+        self.memory, self.src_mask = self.memory[rows], self.src_mask[rows]
+        self.ids = self.ids[rows]
+
+
+class Transformer(nn.Module):
+    """The model of Figure 1.
+
+    Args:
+        config: sizes and deviations.
+
+    Token ids are int64; padding is found by `config.pad_id` and never
+    changes the outputs of real tokens.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.src_embedding = token_embedding(config)
+        self.tgt_embedding = self.output = self.src_embedding
+        if not config.tie_embeddings:
+            self.tgt_embedding = token_embedding(config)
+            self.output = token_embedding(config)
+        self.src_positions = position_encoding(config)
+        self.tgt_positions = position_encoding(config)
+        self.dropout = nn.Dropout(config.p_drop)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+
+    def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
+        """Source [B, S] and shifted target [B, T] to logits [B, T, W]."""
+        return self.decode(tgt_in, self.encode(src), src=src)
+
+    def encode(
+        self, src: Tensor, *, maps: list[Tensor] | None = None
+    ) -> Tensor:
+        """Source ids [B, S] to the memory [B, S, D].
+
+        Args:
+            src: source ids.
+            maps: if given, each layer's attention weights are appended.
+        """
+        x = self.dropout(self.src_positions(self.src_embedding(src)))
+        return self.encoder(x, padding_mask(src, self.config.pad_id), maps)
+
+    def decode(
+        self,
+        tgt_in: Tensor,
+        memory: Tensor,
+        *,
+        src: Tensor,
+        maps: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Shifted target ids [B, T] and the memory to logits [B, T, W].
+
+        Args:
+            tgt_in: the target behind its begin token.
+            memory: what `encode` returned.
+            src: the source ids; they tell which of the memory is padding.
+            maps: if given, each layer's self and cross weights are appended.
+        """
+        pad_id = self.config.pad_id
+        x = self.dropout(self.tgt_positions(self.tgt_embedding(tgt_in)))
+        masks = target_mask(tgt_in, pad_id), padding_mask(src, pad_id)
+        return self.output.logits(self.decoder(x, memory, *masks, maps=maps))
+
+    def start(self, src: Tensor) -> DecoderCache:
+        """Encode source ids [B, S] and open a cache for `step`."""
+        memory = self.encode(src)
+        return DecoderCache(
+            memory,
+            src_mask=padding_mask(src, self.config.pad_id),
+            layers=self.decoder.open_caches(memory),
+            ids=src.new_empty(len(src), 0),
+        )
+
+    def step(self, ids: Tensor, cache: DecoderCache) -> Tensor:
+        """Append one token [B] to each target; logits of the next, [B, W]."""
+        start = cache.ids.shape[1]
+        cache.ids = torch.cat([cache.ids, ids[:, None]], dim=1)
+        tgt_mask = padding_mask(cache.ids, self.config.pad_id)
+        x = self.tgt_embedding(ids[:, None])
+        x = self.dropout(self.tgt_positions(x, start))
+        masks = tgt_mask, cache.src_mask
+        x = self.decoder(x, cache.memory, *masks, caches=cache.layers)
+        return self.output.logits(x[:, 0])
+
+
+def token_embedding(config: TransformerConfig) -> TokenEmbedding:
+    """A token embedding of the configuration's sizes."""
+    return TokenEmbedding(
+        config.vocab_size, config.d_model, scale=config.scale_embeddings
+    )
+
+
+def position_encoding(config: TransformerConfig) -> nn.Module:
+    """The position encoding that the configuration names."""
+    if config.positions == "learned":
+        return LearnedPositions(config.max_len, config.d_model)
+    released = config.positions == "released"
+    return SinusoidalPositions(config.d_model, released=released)
+
+
+def count_parameters(config: TransformerConfig) -> int:
+    """How many numbers `Transformer(config)` learns, by formula."""
+    D, F, H, W = (
+        config.d_model,
+        config.d_ff,
+        config.n_heads,
+        config.vocab_size,
+    )
+    K, V = config.head_sizes
+    bias = config.attention_bias
+    attention = 2 * D * H * K + 2 * D * H * V + bias * (2 * H * K + H * V + D)
+    feed_forward = 2 * D * F + F + D
+    norm = 2 * D
+    encoder = attention + feed_forward + 2 * norm
+    decoder = 2 * attention + feed_forward + 3 * norm
+    stacks = config.n_layers * (encoder + decoder)
+    final = 2 * norm if config.pre_norm else 0
+    embeddings = (1 if config.tie_embeddings else 3) * W * D
+    learned = config.positions == "learned"
+    positions = 2 * config.max_len * D if learned else 0
+    return stacks + final + embeddings + positions
+
+
+def save_model(model: Transformer, folder: str | Path, **about: object) -> None:
+    """Write `weights.safetensors` and `config.json` into a folder.
+
+    A file appears only when it is complete; nothing is pickled.
+
+    Args:
+        model: what to save.
+        folder: where; it is made if it is missing.
+        about: further JSON values for `config.json`, beside the sizes.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {"model": dataclasses.asdict(model.config), **about}
+    part = folder / "config.json.part"
+    part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    weights = folder / "weights.safetensors.part"
+    save_weights(model, str(weights))
+    os.replace(weights, folder / "weights.safetensors")
+    os.replace(part, folder / "config.json")
+
+
+def load_model(folder: str | Path) -> Transformer:
+    """Read what `save_model` wrote; the model comes in eval mode.
+
+    Raises:
+        ValueError: the folder holds no model, or not a sound one.
+    """
+    folder = Path(folder)
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        model = Transformer(TransformerConfig(**config["model"]))
+        load_weights(model, str(folder / "weights.safetensors"))
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"{folder} holds no model: {error.filename} is missing"
+        ) from None
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(
+            f"{folder / 'config.json'} is damaged ({error}); copy or "
+            "train the model again"
+        ) from None
+    except (RuntimeError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"{folder / 'weights.safetensors'} is damaged or belongs to "
+            f"another config.json ({reason}); copy or train the model again"
+        ) from None
+    return model.eval()
+
+
+__all__ = [
+    "Decoder",
+    "DecoderCache",
+    "Encoder",
+    "Transformer",
+    "attention",
+    "count_parameters",
+    "feed_forward",
+    "final_norm",
+    "load_model",
+    "position_encoding",
+    "save_model",
+    "token_embedding",
+]
