@@ -59,16 +59,20 @@ def fingerprint(notebook: nbformat.NotebookNode) -> str:
     and of the package's modules that they import, directly or not."""
     found = "\n".join(cell.source for cell in code(notebook))
     digest = hashlib.sha256(found.encode())
-    waiting, seen = modules(found), set()
-    while waiting:
-        name = waiting.pop()
-        path = PACKAGE / f"{name}.py"
-        if name not in seen and path.exists():
-            seen.add(name)
-            waiting |= modules(path.read_text(encoding="utf-8"))
-    for name in sorted(seen):
-        digest.update(meaning((PACKAGE / f"{name}.py").read_text("utf-8")))
+    for path in closure(found):
+        digest.update(meaning(path.read_text(encoding="utf-8")))
     return digest.hexdigest()[:16]
+
+
+def closure(source: str) -> list[Path]:
+    """The files of the modules that a source imports, directly or not."""
+    waiting, seen = modules(source), set()
+    while waiting:
+        path = PACKAGE / f"{waiting.pop()}.py"
+        if path not in seen and path.exists():
+            seen.add(path)
+            waiting |= modules(path.read_text(encoding="utf-8"))
+    return sorted(seen)
 
 
 def modules(source: str) -> set[str]:

@@ -22,7 +22,7 @@ from transformer_lit.model import (
 )
 from transformer_lit.optimizer import noam, noam_rate
 from transformer_lit.positions import sinusoids
-from transformer_lit.trainer import fit
+from transformer_lit.trainer import exact_match, fit
 from transformer_lit.translator import Translator
 
 __version__ = "0.1.0"
@@ -41,6 +41,7 @@ __all__ = [
     "UNK",
     "causal_mask",
     "count_parameters",
+    "exact_match",
     "fit",
     "greedy_search",
     "label_smoothed_loss",

@@ -8,6 +8,7 @@ From book/05_1_data.md.
 import random
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from num2words import num2words
 
@@ -27,8 +28,11 @@ def english(number: int) -> str:
     Raises:
         ValueError: the number is not in 0 ... 999,999.
     """
-    check_range(number)
-    return plain(num2words(number, lang="en"))
+    thousands, rest = divmod(check_range(number), 1000)
+    words = [three_digits(thousands, "en"), "thousand"] if thousands else []
+    if rest or not thousands:
+        words.append(three_digits(rest, "en"))
+    return " ".join(words)
 
 
 def german(number: int) -> str:
@@ -37,17 +41,25 @@ def german(number: int) -> str:
     Raises:
         ValueError: the number is not in 0 ... 999,999.
     """
-    check_range(number)
-    # num2words keeps the s of "eins" before "tausend"; German drops it.
-    return num2words(number, lang="de").replace("einstausend", "eintausend")
+    thousands, rest = divmod(check_range(number), 1000)
+    word = three_digits(thousands, "de") + "tausend" if thousands else ""
+    word = word.replace("einstausend", "eintausend")  # eins loses its s
+    return word + three_digits(rest, "de") if rest or not thousands else word
 
 
-def check_range(number: int) -> None:
-    """Raise a ValueError unless 0 <= number < LIMIT."""
+@cache
+def three_digits(number: int, language: str) -> str:
+    """A number below 1,000 in words of "en" or "de"."""
+    return plain(num2words(number, lang=language))
+
+
+def check_range(number: int) -> int:
+    """The number itself, or a ValueError unless 0 <= number < LIMIT."""
     if not 0 <= number < LIMIT:
         raise ValueError(
             f"{number:,} is out of range: this model reads 0 to {LIMIT - 1:,}"
         )
+    return number
 
 
 def plain(text: str) -> str:
@@ -189,6 +201,12 @@ def number_batches(
         yield make_batch(pairs, pad_id=PAD, bos_id=BOS)
 
 
+def held_out_sample(count: int, seed: int) -> list[int]:
+    """Numbers that `draw_number` never gives, each once, in random order."""
+    held_out = [number for number in range(LIMIT) if is_held_out(number)]
+    return random.Random(seed).sample(held_out, count)
+
+
 def encode_pair(
     vocabulary: NumberVocabulary, number: int
 ) -> tuple[list[int], list[int]]:
@@ -212,10 +230,12 @@ __all__ = [
     "encode_pair",
     "english",
     "german",
+    "held_out_sample",
     "is_held_out",
     "number_batches",
     "plain",
     "read_number",
     "split_german",
+    "three_digits",
     "value",
 ]

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from transformer_lit.batches import Batch
 from transformer_lit.loss import label_smoothed_loss
 from transformer_lit.model import Transformer
+from transformer_lit.numbers import english, german
 from transformer_lit.optimizer import noam
+from transformer_lit.translator import Translator
 
 
 # 10_training: Training as software
@@ -73,7 +75,20 @@ def fit(
         yield Progress(step, rate, loss.item(), nll.item())
 
 
+def exact_match(translator: Translator, numbers: list[int]) -> float:
+    """The share of numbers whose German word comes out letter for letter.
+
+    Args:
+        translator: of number words.
+        numbers: what to translate, each in 0 ... 999,999.
+    """
+    outputs = translator.translate([english(n) for n in numbers])
+    pairs = zip(outputs, numbers, strict=True)
+    return sum(word == german(n) for word, n in pairs) / len(numbers)
+
+
 __all__ = [
     "Progress",
+    "exact_match",
     "fit",
 ]

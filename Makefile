@@ -1,0 +1,73 @@
+# Two commands do everything on a fresh machine:
+#
+#     make book    set up, run stale chapters, export, render, translate
+#     make test    set up, run every check
+#
+# The others are their parts. All are quick when nothing changed.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+BOOK := _build/html/index.html
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
+	--nbval-sanitize-with tests/nbval.cfg -n 2 --dist loadfile
+
+.PHONY: setup book run check test nbval html standalone miniature clean
+.DEFAULT_GOAL := book
+
+# $(call step,what,command): say what is done, do it, say how long it took.
+step = @echo "== $(1)"; start=$$(date +%s); $(2) || exit 1; \
+	echo "   $$(( $$(date +%s) - start )) s"
+
+setup: $(READY)
+
+$(READY): requirements.txt pyproject.toml tools/setup.sh
+	$(call step,set up .venv,PYTHON=$(PYTHON) sh tools/setup.sh .venv)
+	@touch $@
+
+book: setup
+	$(call step,carry the texts over to the notebooks,$(BIN)/python tools/pair.py)
+	$(call step,export the package,$(BIN)/python tools/export.py)
+	$(call step,execute the chapters whose code changed,$(BIN)/python tools/run.py)
+	$(call step,write the ledger,$(BIN)/python tools/ledger.py)
+	$(call step,render the book,$(BIN)/jupyter-book build . -q)
+	@printf '== translate "forty two": '
+	@$(BIN)/transformer-lit translate --model numbers forty two
+	@echo "The book: file://$(CURDIR)/$(BOOK)"
+
+run: setup
+	$(call step,carry the texts over to the notebooks,$(BIN)/python tools/pair.py)
+	$(call step,export the package,$(BIN)/python tools/export.py)
+	$(call step,execute every chapter,$(BIN)/python tools/run.py --all)
+
+check: setup
+	$(call step,lock,$(BIN)/python tools/lock.py --check)
+	$(call step,texts and notebooks agree,$(BIN)/python tools/pair.py --check)
+	$(call step,chapters and package agree,$(BIN)/python tools/export.py --check)
+	$(call step,notebooks are up to date,$(BIN)/python tools/run.py --check)
+	$(call step,ledger,$(BIN)/python tools/ledger.py --check)
+	$(call step,ruff,$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .)
+	$(call step,mypy,$(BIN)/mypy)
+	$(call step,codespell,$(BIN)/codespell book transformer_lit tools tests *.md)
+	$(call step,what nbval does not see,$(BIN)/pytest -q tests/test_notebooks.py)
+	$(call step,render the book and take warnings as errors,$(BIN)/jupyter-book \
+		build . --all -W -n --keep-going -q)
+	$(call step,re-execute the notebooks and compare,OMP_NUM_THREADS=1 \
+		$(BIN)/pytest -q $(NBVAL) notebooks)
+
+test: check standalone _build/colab/ready
+	$(call step,tests,OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup tests)
+
+standalone: setup
+	$(call step,standalone notebooks,$(BIN)/python tools/standalone.py)
+
+# An environment like Colab's, and the packages that notebooks install there.
+_build/colab/ready: $(READY) tools/colab.sh
+	$(call step,set up an environment like Colab,sh tools/colab.sh _build/colab)
+	@touch $@
+
+miniature: setup
+	$(call step,train the miniature,$(BIN)/python tools/miniature.py)
+
+clean:
+	rm -rf _build .venv

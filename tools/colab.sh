@@ -1,0 +1,15 @@
+#!/bin/sh
+# Makes, in the folder named by the first argument, an environment that has
+# what Colab's has of our needs, but not this package, and a folder of wheels
+# of what a notebook may install there. The tests run notebooks in it offline.
+set -eu
+here=$1
+python=${PYTHON:-.venv/bin/python}
+[ -x "$here/venv/bin/python" ] || "$python" -m venv "$here/venv"
+"$here/venv/bin/python" -m pip install --quiet \
+  ipykernel==7.4.0 matplotlib==3.10.0 numpy==2.0.2 safetensors==0.6.2 \
+  sentencepiece==0.2.1 torch==2.13.0 tqdm==4.67.1
+rm -rf "$here/wheels"
+"$here/venv/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$here/wheels" .
+"$here/venv/bin/python" -m pip wheel --quiet --wheel-dir "$here/wheels" \
+  num2words sacrebleu tyro

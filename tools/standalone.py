@@ -1,0 +1,106 @@
+"""Write _build/standalone/*.ipynb: notebooks that need no installed package.
+
+    python tools/standalone.py
+
+Each carries, in its first cell, the modules of transformer_lit that it
+imports (and the miniature's files, where it translates), so that it runs
+after being uploaded to Colab alone.
+"""
+
+import base64
+import tomllib
+from pathlib import Path
+
+import nbformat
+from chapters import CONFIG, PACKAGE, ROOT, closure, code, notebook_of, texts
+
+TARGET = ROOT / "_build" / "standalone"
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+    "version"
+]
+SMALL = ("num2words",)  # pure Python, and not among Colab's own packages
+SETUP = """\
+# @title transformer_lit {version}, as this chapter needs it {{ display-mode: "form" }}
+# Written from {url}
+import base64
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+for needed in {small}:
+    if importlib.util.find_spec(needed) is None:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet"]
+        subprocess.check_call([*pip, needed])
+
+home = Path(tempfile.mkdtemp(prefix="transformer_lit_"))
+sys.path.insert(0, str(home))
+
+
+def place(name, text="", data=""):
+    path = home / "transformer_lit" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(base64.b64decode(data) if data else text.encode())
+
+"""
+
+
+def setup(source: str) -> str:
+    """The first cell for a chapter with this code."""
+    files = closure(source)
+    parts = [
+        SETUP.format(
+            version=VERSION,
+            url=CONFIG["repository"]["url"],
+            small=SMALL if files else (),
+        )
+    ]
+    for path in files:
+        text = quoted(path.read_text(encoding="utf-8"))
+        parts.append(f"place({path.name!r}, {text})")
+    if PACKAGE / "translator.py" in files:
+        parts += [f"place({name!r}, data={data!r})" for name, data in carried()]
+    return "\n".join(parts)
+
+
+def quoted(text: str) -> str:
+    """A text as a raw literal that people can read."""
+    if "'''" in text or text.endswith("\\"):
+        return repr(text)
+    return f"r'''{text}'''"
+
+
+def carried() -> list[tuple[str, str]]:
+    """The package's data files, by name, in base64."""
+    found = []
+    for path in sorted((PACKAGE / "models").rglob("*.*")):
+        name = path.relative_to(PACKAGE).as_posix()
+        found.append((name, base64.b64encode(path.read_bytes()).decode()))
+    for path in sorted((ROOT / "results").glob("*.json")):
+        data = base64.b64encode(path.read_bytes()).decode()
+        found.append((f"results/{path.name}", data))
+    return found
+
+
+def standalone(notebook: Path) -> nbformat.NotebookNode:
+    """A chapter's notebook with the setup cell that carries everything."""
+    nb = nbformat.read(notebook, 4)
+    source = "\n".join(cell.source for cell in code(nb))
+    for cell in nb.cells:
+        if "setup" in cell.metadata.get("tags", []):
+            cell.source = setup(source)
+            cell.metadata["cellView"] = "form"
+    return nb
+
+
+def main() -> None:
+    TARGET.mkdir(parents=True, exist_ok=True)
+    for text in texts():
+        notebook = notebook_of(text)
+        nbformat.write(standalone(notebook), TARGET / notebook.name)
+    print(f"{len(texts())} notebooks in {TARGET.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
