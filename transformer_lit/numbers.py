@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from num2words import num2words
-
 from transformer_lit.batches import Batch, make_batch
 from transformer_lit.config import BOS, EOS, PAD, UNK
 
@@ -50,6 +48,8 @@ def german(number: int) -> str:
 @cache
 def three_digits(number: int, language: str) -> str:
     """A number below 1,000 in words of "en" or "de"."""
+    from num2words import num2words  # imported when needed: it is slow
+
     return plain(num2words(number, lang=language))
 
 
