@@ -10,7 +10,7 @@ import sys
 from transformer_lit.cli import main
 
 # 06_1_translation: From the shell
-if __name__ == "__main__":
+if __package__ == "transformer_lit":  # python -m transformer_lit
     sys.exit(main())
 
 

@@ -30,17 +30,22 @@ def translate(
     """
     translator = Translator.load(model)
     lines = [" ".join(words)] if words else sys.stdin.read().splitlines()
-    faults = 0
+    good, faults = [], {}
     for number, line in enumerate(lines, start=1):
         try:
-            [output] = translator.translate([line])
+            translator.prepare(line)
+            good.append(line)
         except ValueError as error:
-            faults += 1
-            where = "" if words else f"line {number}: "
-            print(f"transformer-lit: {where}{error}", file=sys.stderr)
-            output = ""
-        if output or not words:
-            print(output)
+            faults[number] = str(error)
+    outputs = iter(translator.translate(good))
+    for number in range(1, len(lines) + 1):
+        if number not in faults:
+            print(next(outputs))
+            continue
+        where = "" if words else f"line {number}: "
+        print(f"transformer-lit: {where}{faults[number]}", file=sys.stderr)
+        if not words:
+            print()  # keeps the lines of output beside those of input
     return 2 if faults else 0
 
 

@@ -8,22 +8,26 @@ From book/03_0_architecture.md.
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-# 03_0_architecture: Names for four tokens
+# 03_0_architecture: Symbols and their numbers
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
-"""Ids of the padding, begin, end and unknown tokens, in every vocabulary."""
+"""Ids of the padding, begin, end and unknown symbols, in every vocabulary."""
 
 
-# 03_0_architecture: The sizes, and every deviation by name
+# 03_0_architecture: The numbers that fix the model
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig:
-    """The sizes of a Transformer; the defaults are the paper's base model.
+class Sizes:
+    """The sizes of a Transformer, the columns of Table 3.
 
-    The fields below the ids are the deviations from the paper that this
-    package knows: each default is the paper's way, or, where the paper is
-    silent, that of the code its authors released (section 3 and Table 3).
-
-    Raises:
-        ValueError: a size that cannot be built; the message names it.
+    Attributes:
+        vocab_size: W, symbols in the vocabulary.
+        n_layers: N, layers in each of the two stacks.
+        d_model: D, the width of every vector between sub-layers.
+        d_ff: F, the inner width of the feed-forward networks.
+        n_heads: H, the attention heads side by side.
+        d_k: K, the width of one head's queries and keys; None: D / H.
+        d_v: V, the width of one head's values; None: D / H.
+        p_drop: the rate of dropout, section 5.4.
+        pad_id, bos_id, eos_id: the ids of padding, begin and end.
     """
 
     vocab_size: int
@@ -31,12 +35,70 @@ class TransformerConfig:
     d_model: int = 512
     d_ff: int = 2048
     n_heads: int = 8
-    d_k: int | None = None  # None: d_model / n_heads
-    d_v: int | None = None  # None: d_model / n_heads
+    d_k: int | None = None
+    d_v: int | None = None
     p_drop: float = 0.1
     pad_id: int = PAD
     bos_id: int = BOS
     eos_id: int = EOS
+
+    @property
+    def head_sizes(self) -> tuple[int, int]:
+        """d_k and d_v, the widths of one head's keys and values."""
+        share = self.d_model // self.n_heads
+        return self.d_k or share, self.d_v or share
+
+
+def check_sizes(sizes: Sizes) -> None:
+    """Raise a ValueError that names the first impossible size or id."""
+    for name in ("vocab_size", "n_layers", "d_model", "d_ff", "n_heads"):
+        value = getattr(sizes, name)
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name}={value!r} must be a positive integer")
+    for name in ("d_k", "d_v"):
+        value = getattr(sizes, name)
+        if value is None and sizes.d_model % sizes.n_heads:
+            raise ValueError(
+                f"d_model={sizes.d_model} is not a multiple of "
+                f"n_heads={sizes.n_heads}; change one of them or give {name}"
+            )
+        if value is not None and (type(value) is not int or value < 1):
+            raise ValueError(f"{name}={value!r} must be a positive integer")
+    ids = (sizes.pad_id, sizes.bos_id, sizes.eos_id)
+    if len(set(ids)) < 3 or not all(0 <= i < sizes.vocab_size for i in ids):
+        raise ValueError(
+            f"pad_id, bos_id, eos_id = {ids} must be three different ids "
+            f"below vocab_size={sizes.vocab_size}"
+        )
+
+
+# 03_0_architecture: Where one may depart from the paper
+DEVIATIONS: dict[str, tuple[str, str]] = {
+    "pre_norm": ("3.1", "normalise before each sub-layer, not after the sum"),
+    "layer_norm_eps": ("3.1", "the small number under LayerNorm's root"),
+    "attention_bias": ("3.2.2", "leave out the biases of q, k, v and output"),
+    "p_drop_attention": ("5.4", "drop attention weights as well"),
+    "p_drop_relu": ("5.4", "drop the feed-forward's inner units as well"),
+    "tie_embeddings": ("3.4", "give the three embedding uses three matrices"),
+    "scale_embeddings": ("3.4", "do not multiply embeddings by sqrt(d_model)"),
+    "positions": ("3.5", "the released code's sinusoids, or learned ones"),
+    "max_len": ("3.5", "how many positions a learned table holds"),
+}
+"""Field: the section it departs from, and what another value does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(Sizes):
+    """All that decides a Transformer; the defaults are the base model.
+
+    The fields added to `Sizes` are the deviations from the paper that this
+    package knows, listed in `DEVIATIONS`: each default is the paper's way,
+    or, where the paper is silent, that of the code its authors released.
+
+    Raises:
+        ValueError: a model that cannot be built; the message names the field.
+    """
+
     pre_norm: bool = False
     layer_norm_eps: float = 1e-6
     attention_bias: bool = True
@@ -49,12 +111,6 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         check_config(self)
-
-    @property
-    def head_sizes(self) -> tuple[int, int]:
-        """d_k and d_v, the widths of one head's keys and values."""
-        share = self.d_model // self.n_heads
-        return self.d_k or share, self.d_v or share
 
     @classmethod
     def base(cls, vocab_size: int) -> Self:
@@ -69,61 +125,43 @@ class TransformerConfig:
     @classmethod
     def tiny(cls, vocab_size: int) -> Self:
         """Ours: a model that two CPU cores train on a small corpus."""
-        return cls(
-            vocab_size=vocab_size, n_layers=4, d_model=128, d_ff=256, n_heads=4
-        )
+        return cls(vocab_size=vocab_size, **OURS["tiny"])
 
     @classmethod
     def miniature(cls, vocab_size: int) -> Self:
         """Ours: the model of the `numbers` miniature."""
-        return cls(
-            vocab_size=vocab_size, n_layers=2, d_model=32, d_ff=128, n_heads=4
-        )
+        return cls(vocab_size=vocab_size, **OURS["miniature"])
 
     @classmethod
     def table_3(cls, row: str, vocab_size: int) -> Self:
         """A row of Table 3 by its name in `TABLE_3`."""
-        if row not in TABLE_3:
-            raise ValueError(
-                f"row={row!r} is not in Table 3; take one of {sorted(TABLE_3)}"
-            )
-        return cls(vocab_size=vocab_size, **TABLE_3[row])
+        return cls(vocab_size=vocab_size, **table_3_row(row))
 
 
 def check_config(config: TransformerConfig) -> None:
     """Raise a ValueError that names the first impossible field."""
-    for name in ("vocab_size", "n_layers", "d_model", "d_ff", "n_heads"):
-        value = getattr(config, name)
-        if type(value) is not int or value < 1:
-            raise ValueError(f"{name}={value!r} must be a positive integer")
-    for name in ("d_k", "d_v"):
-        value = getattr(config, name)
-        if value is None and config.d_model % config.n_heads:
-            raise ValueError(
-                f"d_model={config.d_model} is not a multiple of "
-                f"n_heads={config.n_heads}; change one of them or give {name}"
-            )
-        if value is not None and (type(value) is not int or value < 1):
-            raise ValueError(f"{name}={value!r} must be a positive integer")
+    check_sizes(config)
     for name in ("p_drop", "p_drop_attention", "p_drop_relu"):
-        if not 0.0 <= getattr(config, name) < 1.0:
-            value = getattr(config, name)
+        value = getattr(config, name)
+        if not isinstance(value, int | float) or not 0.0 <= value < 1.0:
             raise ValueError(f"{name}={value!r} must lie in [0, 1)")
-    check_vocabulary_and_positions(config)
-
-
-def check_vocabulary_and_positions(config: TransformerConfig) -> None:
-    """The rest of `check_config`: token ids and position encodings."""
-    ids = (config.pad_id, config.bos_id, config.eos_id)
-    if len(set(ids)) < 3 or not all(0 <= i < config.vocab_size for i in ids):
+    if not config.layer_norm_eps >= 0.0:
         raise ValueError(
-            f"pad_id, bos_id, eos_id = {ids} must be three different ids "
-            f"below vocab_size={config.vocab_size}"
+            f"layer_norm_eps={config.layer_norm_eps!r} must not be negative"
         )
+    check_positions(config)
+
+
+def check_positions(config: TransformerConfig) -> None:
+    """The rest of `check_config`: the position encodings."""
     if config.positions not in ("sinusoidal", "released", "learned"):
         raise ValueError(
             f"positions={config.positions!r} must be 'sinusoidal', "
             "'released' or 'learned'"
+        )
+    if type(config.max_len) is not int or config.max_len < 1:
+        raise ValueError(
+            f"max_len={config.max_len!r} must be a positive integer"
         )
     if config.positions != "learned" and config.d_model % 2:
         raise ValueError(
@@ -163,28 +201,38 @@ TABLE_3: dict[str, dict[str, Any]] = {
 """What each row of Table 3 changes in the base model."""
 
 
-DEVIATIONS: dict[str, tuple[str, str]] = {
-    "pre_norm": ("3.1", "normalise before each sub-layer, not after the sum"),
-    "layer_norm_eps": ("3.1", "the small number under LayerNorm's root"),
-    "attention_bias": ("3.2.2", "leave out the biases of q, k, v and output"),
-    "p_drop_attention": ("5.4", "drop attention weights as well"),
-    "p_drop_relu": ("5.4", "drop the feed-forward's inner units as well"),
-    "tie_embeddings": ("3.4", "give the three embedding uses three matrices"),
-    "scale_embeddings": ("3.4", "do not multiply embeddings by sqrt(d_model)"),
-    "positions": ("3.5", "the released code's sinusoids, or learned ones"),
-    "max_len": ("3.5", "how many positions a learned table holds"),
+OURS: dict[str, dict[str, Any]] = {
+    "tiny": {"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4},
+    "miniature": {"n_layers": 2, "d_model": 32, "d_ff": 128, "n_heads": 4},
 }
-"""Field: the section it departs from, and what another value does."""
+"""Two smaller models that the paper does not have."""
+
+
+def table_3_row(row: str) -> dict[str, Any]:
+    """What a row of `TABLE_3` changes in the base model.
+
+    Raises:
+        ValueError: there is no such row; the message lists them.
+    """
+    if row not in TABLE_3:
+        raise ValueError(
+            f"row={row!r} is not in Table 3; take one of {sorted(TABLE_3)}"
+        )
+    return TABLE_3[row]
 
 
 __all__ = [
     "BOS",
     "DEVIATIONS",
     "EOS",
+    "OURS",
     "PAD",
+    "Sizes",
     "TABLE_3",
     "TransformerConfig",
     "UNK",
     "check_config",
-    "check_vocabulary_and_positions",
+    "check_positions",
+    "check_sizes",
+    "table_3_row",
 ]

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformer_lit.model import Transformer
 
 
-# 06_1_translation: Greedy decoding
+# 06_1_translation: Greedy search
 @dataclass(frozen=True)
 class Hypothesis:
     """One finished or cut-off output.
@@ -28,6 +28,24 @@ class Hypothesis:
     tokens: list[int]
     log_prob: float
     score: float
+
+
+class Written:
+    """A hypothesis while it grows."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.log_prob = 0.0
+
+    def add(self, token: int, log_prob: float, eos_id: int) -> None:
+        """Add a token; EOS counts in the probability only."""
+        self.log_prob += log_prob
+        if token != eos_id:
+            self.tokens.append(token)
+
+    def hypothesis(self) -> Hypothesis:
+        """What was written."""
+        return Hypothesis(self.tokens, self.log_prob, self.log_prob)
 
 
 @torch.inference_mode()
@@ -69,24 +87,6 @@ def greedy_search(
             cache.select(keep)
             rows, ids = rows[keep], ids[keep]
     return [[written.hypothesis()] for written in found]
-
-
-class Written:
-    """A hypothesis while it grows."""
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.log_prob = 0.0
-
-    def add(self, token: int, log_prob: float, eos_id: int) -> None:
-        """Add a token; EOS counts in the probability only."""
-        self.log_prob += log_prob
-        if token != eos_id:
-            self.tokens.append(token)
-
-    def hypothesis(self) -> Hypothesis:
-        """What was written."""
-        return Hypothesis(self.tokens, self.log_prob, self.log_prob)
 
 
 __all__ = [

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import cast
 
 import torch
@@ -33,7 +34,7 @@ from transformer_lit.stacks import (
 )
 
 
-# 03_6_transformer: The whole model
+# 03_6_transformer: From parts to stacks
 def attention(config: TransformerConfig) -> MultiHeadAttention:
     """An attention sub-layer of the configuration's sizes."""
     d_k, d_v = config.head_sizes
@@ -50,6 +51,14 @@ def attention(config: TransformerConfig) -> MultiHeadAttention:
 def feed_forward(config: TransformerConfig) -> FeedForward:
     """A feed-forward sub-layer of the configuration's sizes."""
     return FeedForward(config.d_model, config.d_ff, config.p_drop_relu)
+
+
+# 03_6_transformer: Does a stack need a norm at its end?
+def final_norm(config: TransformerConfig) -> nn.Module:
+    """Post-norm layers end normalised; a pre-norm stack needs one more."""
+    if config.pre_norm:
+        return LayerNorm(config.d_model, config.layer_norm_eps)
+    return nn.Identity()
 
 
 class Encoder(nn.Module):
@@ -70,13 +79,6 @@ class Encoder(nn.Module):
         for layer in self.layers:
             x = layer(x, src_mask, maps)
         return self.norm(x)
-
-
-def final_norm(config: TransformerConfig) -> nn.Module:
-    """Post-norm layers end normalised; a pre-norm stack needs one more."""
-    if config.pre_norm:
-        return LayerNorm(config.d_model, config.layer_norm_eps)
-    return nn.Identity()
 
 
 class Decoder(nn.Module):
@@ -118,39 +120,24 @@ class Decoder(nn.Module):
         return self.norm(x)
 
 
-@dataclass
-class DecoderCache:
-    """What the decoder remembers between two calls of `Transformer.step`.
-
-    Attributes:
-        memory: the encoder's output [B, S, D].
-        src_mask: bool [B, 1, 1, S].
-        layers: one `LayerCache` a layer.
-        ids: the target so far [B, T], int64.
-    """
-
-    memory: Tensor
-    src_mask: Tensor
-    layers: list[LayerCache]
-    ids: Tensor
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order; rows is int64 [B]."""
-        for layer in self.layers:
-            layer.select(rows)
-        self.memory, self.src_mask = self.memory[rows], self.src_mask[rows]
-        self.ids = self.ids[rows]
+# 03_6_transformer: The model
+def token_embedding(config: TransformerConfig) -> TokenEmbedding:
+    """A token embedding of the configuration's sizes."""
+    return TokenEmbedding(
+        config.vocab_size, config.d_model, scale=config.scale_embeddings
+    )
 
 
-class Transformer(nn.Module):
-    """The model of Figure 1.
+def position_encoding(config: TransformerConfig) -> nn.Module:
+    """The position encoding that the configuration names."""
+    if config.positions == "learned":
+        return LearnedPositions(config.max_len, config.d_model)
+    released = config.positions == "released"
+    return SinusoidalPositions(config.d_model, released=released)
 
-    Args:
-        config: sizes and deviations.
 
-    Token ids are int64; padding is found by `config.pad_id` and never
-    changes the outputs of real tokens.
-    """
+class EncoderDecoder(nn.Module):
+    """The model of Figure 1, for whole sentences; see `Transformer`."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -203,6 +190,42 @@ class Transformer(nn.Module):
         masks = target_mask(tgt_in, pad_id), padding_mask(src, pad_id)
         return self.output.logits(self.decoder(x, memory, *masks, maps=maps))
 
+
+# 03_6_transformer: Writing one token at a time
+@dataclass
+class DecoderCache:
+    """What the decoder remembers between two calls of `Transformer.step`.
+
+    Attributes:
+        memory: the encoder's output [B, S, D].
+        src_mask: bool [B, 1, 1, S].
+        layers: one `LayerCache` a layer.
+        ids: the target so far [B, T], int64.
+    """
+
+    memory: Tensor
+    src_mask: Tensor
+    layers: list[LayerCache]
+    ids: Tensor
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order; rows is int64 [B]."""
+        for layer in self.layers:
+            layer.select(rows)
+        self.memory, self.src_mask = self.memory[rows], self.src_mask[rows]
+        self.ids = self.ids[rows]
+
+
+class Transformer(EncoderDecoder):
+    """The model of Figure 1, for whole sentences and token by token.
+
+    Args:
+        config: sizes and deviations.
+
+    Token ids are int64; padding is found by `config.pad_id` and never
+    changes the outputs of real tokens.
+    """
+
     def start(self, src: Tensor) -> DecoderCache:
         """Encode source ids [B, S] and open a cache for `step`."""
         memory = self.encode(src)
@@ -225,21 +248,7 @@ class Transformer(nn.Module):
         return self.output.logits(x[:, 0])
 
 
-def token_embedding(config: TransformerConfig) -> TokenEmbedding:
-    """A token embedding of the configuration's sizes."""
-    return TokenEmbedding(
-        config.vocab_size, config.d_model, scale=config.scale_embeddings
-    )
-
-
-def position_encoding(config: TransformerConfig) -> nn.Module:
-    """The position encoding that the configuration names."""
-    if config.positions == "learned":
-        return LearnedPositions(config.max_len, config.d_model)
-    released = config.positions == "released"
-    return SinusoidalPositions(config.d_model, released=released)
-
-
+# 03_6_transformer: Third witness: the count
 def count_parameters(config: TransformerConfig) -> int:
     """How many numbers `Transformer(config)` learns, by formula."""
     D, F, H, W = (
@@ -263,6 +272,7 @@ def count_parameters(config: TransformerConfig) -> int:
     return stacks + final + embeddings + positions
 
 
+# 03_6_transformer: To a file and back
 def save_model(model: Transformer, folder: str | Path, **about: object) -> None:
     """Write `weights.safetensors` and `config.json` into a folder.
 
@@ -284,31 +294,37 @@ def save_model(model: Transformer, folder: str | Path, **about: object) -> None:
     os.replace(part, folder / "config.json")
 
 
+def why(error: Exception) -> str:
+    """An error in at most one line."""
+    return shorten(f"{type(error).__name__}: {error}", 160)
+
+
 def load_model(folder: str | Path) -> Transformer:
     """Read what `save_model` wrote; the model comes in eval mode.
 
     Raises:
-        ValueError: the folder holds no model, or not a sound one.
+        ValueError: the folder holds no model, or not a sound one; the
+            message is one line and names the file.
     """
-    folder = Path(folder)
+    config, weights = (
+        Path(folder) / name for name in ("config.json", "weights.safetensors")
+    )
+    for path in (config, weights):
+        if not path.is_file():
+            raise ValueError(f"{folder} holds no model: {path.name} is missing")
     try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-        model = Transformer(TransformerConfig(**config["model"]))
-        load_weights(model, str(folder / "weights.safetensors"))
-    except FileNotFoundError as error:
+        about = json.loads(config.read_text("utf-8"))
+        model = Transformer(TransformerConfig(**about["model"]))
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{folder} holds no model: {error.filename} is missing"
+            f"{config} is damaged ({why(error)}); copy or train the model again"
         ) from None
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(
-            f"{folder / 'config.json'} is damaged ({error}); copy or "
-            "train the model again"
-        ) from None
+    try:
+        load_weights(model, str(weights))
     except (RuntimeError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
         raise ValueError(
-            f"{folder / 'weights.safetensors'} is damaged or belongs to "
-            f"another config.json ({reason}); copy or train the model again"
+            f"{weights} is damaged or belongs to another config.json "
+            f"({why(error)}); copy or train the model again"
         ) from None
     return model.eval()
 
@@ -317,6 +333,7 @@ __all__ = [
     "Decoder",
     "DecoderCache",
     "Encoder",
+    "EncoderDecoder",
     "Transformer",
     "attention",
     "count_parameters",
@@ -326,4 +343,5 @@ __all__ = [
     "position_encoding",
     "save_model",
     "token_embedding",
+    "why",
 ]

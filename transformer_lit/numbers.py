@@ -13,9 +13,32 @@ from functools import cache
 from transformer_lit.batches import Batch, make_batch
 from transformer_lit.config import BOS, EOS, PAD, UNK
 
-# 05_1_data: Number words
+# 05_1_data: A language that can be known completely
 LIMIT = 1_000_000
 """The numbers of the miniature run from 0 to LIMIT - 1."""
+
+
+def check_range(number: int) -> int:
+    """The number itself, or a ValueError unless 0 <= number < LIMIT."""
+    if not 0 <= number < LIMIT:
+        raise ValueError(
+            f"{number:,} is out of range: this model reads 0 to {LIMIT - 1:,}"
+        )
+    return number
+
+
+def plain(text: str) -> str:
+    """Lower case, without "and", hyphens and commas."""
+    words = text.lower().replace("-", " ").replace(",", " ").split()
+    return " ".join(word for word in words if word != "and")
+
+
+@cache
+def three_digits(number: int, language: str) -> str:
+    """A number below 1,000 in words of "en" or "de"."""
+    from num2words import num2words  # imported when needed: it is slow
+
+    return plain(num2words(number, lang=language))
 
 
 def english(number: int) -> str:
@@ -45,30 +68,7 @@ def german(number: int) -> str:
     return word + three_digits(rest, "de") if rest or not thousands else word
 
 
-@cache
-def three_digits(number: int, language: str) -> str:
-    """A number below 1,000 in words of "en" or "de"."""
-    from num2words import num2words  # imported when needed: it is slow
-
-    return plain(num2words(number, lang=language))
-
-
-def check_range(number: int) -> int:
-    """The number itself, or a ValueError unless 0 <= number < LIMIT."""
-    if not 0 <= number < LIMIT:
-        raise ValueError(
-            f"{number:,} is out of range: this model reads 0 to {LIMIT - 1:,}"
-        )
-    return number
-
-
-def plain(text: str) -> str:
-    """Lower case, without "and", hyphens and commas."""
-    words = text.lower().replace("-", " ").replace(",", " ").split()
-    return " ".join(word for word in words if word != "and")
-
-
-# 05_1_data: A vocabulary for both languages
+# 05_1_data: One vocabulary for both languages
 UNITS = "zero one two three four five six seven eight nine ten eleven twelve \
 thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
 TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
@@ -176,11 +176,20 @@ def is_held_out(number: int) -> bool:
 
 
 def draw_number(rng: random.Random) -> int:
-    """A number to train on: any count of digits is as likely as another."""
+    """A number to train on: in each of its two groups of three digits, any
+    count of digits is as likely as another."""
     while True:
-        number = rng.randrange(10 ** rng.randint(1, 6))
+        thousands = rng.randrange(10 ** rng.randint(0, 3))
+        rest = rng.randrange(10 ** rng.randint(0, 3))
+        number = 1000 * thousands + rest
         if not is_held_out(number):
             return number
+
+
+def held_out_sample(count: int, seed: int) -> list[int]:
+    """Numbers that `draw_number` never gives, each once, in random order."""
+    held_out = [number for number in range(LIMIT) if is_held_out(number)]
+    return random.Random(seed).sample(held_out, count)
 
 
 # 05_1_data: Batches
@@ -199,12 +208,6 @@ def number_batches(
         numbers = [draw_number(rng) for _ in range(size)]
         pairs = [encode_pair(vocabulary, number) for number in numbers]
         yield make_batch(pairs, pad_id=PAD, bos_id=BOS)
-
-
-def held_out_sample(count: int, seed: int) -> list[int]:
-    """Numbers that `draw_number` never gives, each once, in random order."""
-    held_out = [number for number in range(LIMIT) if is_held_out(number)]
-    return random.Random(seed).sample(held_out, count)
 
 
 def encode_pair(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 
-# 03_5_positions: 3.5 Positional encoding
+# 03_5_positions: A wall of clocks
 def sinusoids(
     length: int, d_model: int, *, start: int = 0, released: bool = False
 ) -> Tensor:
@@ -33,6 +33,7 @@ def sinusoids(
         raise ValueError(
             f"d_model={d_model} must be even"
             + (" and at least 4" if released else "")
+            + ": sines and cosines come in pairs"
         )
     pairs = torch.arange(d_model // 2, dtype=torch.float64)
     last = d_model // 2 - 1 if released else d_model // 2
@@ -44,6 +45,7 @@ def sinusoids(
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
 
+# 03_5_positions: A table for any length
 class SinusoidalPositions(nn.Module):
     """Adds `sinusoids` to embeddings, for any length.
 
@@ -72,6 +74,7 @@ class SinusoidalPositions(nn.Module):
         return x + table[start:end]
 
 
+# 03_5_positions: Learned positions
 class LearnedPositions(nn.Module):
     """Adds a learned vector for each position: row (E) of Table 3.
 

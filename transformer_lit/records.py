@@ -9,15 +9,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import transformer_lit
 
-# 10_training: Training as software
+
+# 10_training: Three seeds, and the model that ships
 def load_record(name: str) -> dict[str, Any]:
     """The record of a long run, `results/NAME.json`.
 
     Raises:
         ValueError: there is no record of that name.
     """
-    package = Path(__file__).parent
+    package = Path(transformer_lit.__path__[0])
     for folder in (package / "results", package.parent / "results"):
         if (folder / f"{name}.json").exists():
             return json.loads((folder / f"{name}.json").read_text("utf-8"))

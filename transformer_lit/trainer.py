@@ -16,7 +16,7 @@ from transformer_lit.optimizer import noam
 from transformer_lit.translator import Translator
 
 
-# 10_training: Training as software
+# 10_training: One update
 @dataclass(frozen=True)
 class Progress:
     """What one update did.
@@ -75,6 +75,7 @@ def fit(
         yield Progress(step, rate, loss.item(), nll.item())
 
 
+# 10_training: How good is it?
 def exact_match(translator: Translator, numbers: list[int]) -> float:
     """The share of numbers whose German word comes out letter for letter.
 

@@ -7,17 +7,14 @@ From book/06_1_translation.md.
 
 from pathlib import Path
 
+import transformer_lit
 from transformer_lit.batches import pad
 from transformer_lit.decoding import greedy_search
 from transformer_lit.model import Transformer, load_model
-from transformer_lit.numbers import (
-    NumberVocabulary,
-    english,
-    read_number,
-)
+from transformer_lit.numbers import NumberVocabulary, english, read_number
 
 # 06_1_translation: A translator
-SHIPPED = Path(__file__).parent / "models"
+SHIPPED = Path(transformer_lit.__path__[0]) / "models"
 """Where the models that come with the package lie, one folder each."""
 
 
@@ -41,7 +38,7 @@ class Translator:
         Raises:
             ValueError: there is no such model, or it is damaged.
         """
-        shipped = sorted(path.name for path in SHIPPED.glob("*/"))
+        shipped = sorted(path.parent.name for path in SHIPPED.glob("*/*.json"))
         folder = SHIPPED / name if name in shipped else Path(name)
         if not folder.is_dir():
             raise ValueError(
@@ -70,9 +67,8 @@ class Translator:
         sources = [self.prepare(text) for text in texts]
         outputs: list[str] = []
         for start in range(0, len(sources), batch_size):
-            src = pad(
-                sources[start : start + batch_size], self.model.config.pad_id
-            )
+            chunk = sources[start : start + batch_size]
+            src = pad(chunk, self.model.config.pad_id)
             for best, *_ in greedy_search(self.model, src):
                 outputs.append("".join(self.vocabulary.decode(best.tokens)))
         return outputs

@@ -1,0 +1,329 @@
+"""Section 3.1: LayerNorm, the residual frame, the two kinds of layer, and
+section 3.3's sub-layer inside them."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import (
+    DOUBLE,
+    SEEDS,
+    check_gradients,
+    close,
+    configs,
+    decoder_layer_parts,
+    encoder_layer_parts,
+    grad,
+    leaf,
+    lend_weights,
+    norm_parts,
+    shake,
+    slope,
+    torch_sizes,
+    twin,
+)
+from torch import nn
+
+import transformer_lit as tl
+from transformer_lit.model import attention, feed_forward
+from transformer_lit.stacks import (
+    DecoderLayer,
+    EncoderLayer,
+    LayerCache,
+    LayerNorm,
+    Residual,
+    layer_norm,
+)
+
+SIZES = st.integers(1, 6)
+
+
+# -- LayerNorm ---------------------------------------------------------------
+
+
+@given(SIZES, SIZES, SIZES, st.sampled_from([1e-6, 1e-5, 0.1]), SEEDS)
+def test_layer_norm_equals_torch_nn(B, T, D, eps, seed):
+    torch.manual_seed(seed)
+    ours = shake(LayerNorm(D, eps))
+    theirs = nn.LayerNorm(D, eps, dtype=DOUBLE)
+    parts = norm_parts(ours, theirs)
+    lend_weights(parts, ours, theirs)
+    x = leaf(B, T, D)
+    their_x = twin(x)
+    output, want = ours(x), theirs(their_x)
+    close(output, want)
+    slope(output)
+    slope(want)
+    close(grad(x), grad(their_x))
+    check_gradients(parts)
+
+
+@given(SIZES, SIZES, st.sampled_from([1e-6, 0.1]), SEEDS)
+def test_the_formula_equals_the_fused_kernel(T, D, eps, seed):
+    torch.manual_seed(seed)
+    # Spread of about eps: there a misplaced eps weighs most.
+    x = leaf(T, D)
+    small = (x * math.sqrt(eps)).detach().requires_grad_()
+    gain, bias = leaf(D), leaf(D)
+    copies = twin(small), twin(gain), twin(bias)
+    output = layer_norm(small, gain, bias, eps)
+    want = F.layer_norm(copies[0], (D,), copies[1], copies[2], eps)
+    close(output, want)
+    slope(output)
+    slope(want)
+    for a, b in zip((small, gain, bias), copies, strict=True):
+        close(grad(a), grad(b), 1e-9)
+
+
+def test_the_variance_is_the_biased_one():
+    # The example of a report against a well-known implementation, which
+    # gave 1.5: mean 1/4, variance 3/16, (1 - 1/4) / sqrt(3/16) = sqrt(3).
+    x = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=DOUBLE)
+    one, zero = torch.ones(4, dtype=DOUBLE), torch.zeros(4, dtype=DOUBLE)
+    assert layer_norm(x, one, zero, 0.0)[0].item() == pytest.approx(3**0.5)
+    assert LayerNorm(4).double()(x)[0].item() == pytest.approx(3**0.5)
+
+
+@given(st.floats(-100, 100), SIZES)
+def test_a_constant_vector_gives_the_bias_and_no_nan(value, D):
+    norm = shake(LayerNorm(D))
+    # the mean of equal numbers may be off by a rounding, hence not exact
+    x = torch.full((D,), value, dtype=DOUBLE)
+    close(norm(x), norm.bias, 1e-8)
+    close(layer_norm(x, norm.gain, norm.bias), norm.bias, 1e-8)
+
+
+def test_layer_norm_starts_with_gain_one_and_bias_zero():
+    norm = LayerNorm(7)
+    assert norm.gain.tolist() == [1.0] * 7
+    assert norm.bias.tolist() == [0.0] * 7
+    assert norm.eps == 1e-6
+
+
+# -- The residual frame ------------------------------------------------------
+
+
+def test_post_norm_normalises_the_sum():
+    frame = shake(Residual(6, 0.0))
+    x, y = leaf(2, 3, 6), leaf(2, 3, 6)
+    assert frame.enter(x) is x
+    assert frame.leave(x, y).equal(frame.norm(x + y))
+
+
+def test_pre_norm_normalises_on_entering_and_leaves_the_sum_alone():
+    frame = shake(Residual(6, 0.0, pre_norm=True))
+    x, y = leaf(2, 3, 6), leaf(2, 3, 6)
+    assert frame.enter(x).equal(frame.norm(x))
+    assert frame.leave(x, y).equal(x + y)
+
+
+def test_dropout_is_applied_to_the_sub_layers_output_and_nothing_else():
+    x, y = torch.randn(2, 3, 64), torch.ones(2, 3, 64)
+    frame = Residual(64, 0.25, pre_norm=True)  # the bare sum comes out
+    dropped = frame.leave(x, y) - x
+    kept = dropped.abs() > 1e-5
+    close(dropped[kept], torch.full_like(dropped[kept], 1 / 0.75), 1e-5)
+    assert kept.float().mean().item() == pytest.approx(0.75, abs=0.1)
+    frame.eval()
+    assert frame.leave(x, y).equal(x + y)
+
+
+def test_what_the_sub_layer_reads_is_not_dropped():
+    x = torch.randn(2, 3, 8)
+    assert Residual(8, 0.5).enter(x).equal(x)
+    frame = Residual(8, 0.5, pre_norm=True)
+    assert frame.enter(x).equal(frame.norm(x))
+
+
+def test_post_norm_output_is_normalised_whatever_was_dropped():
+    # Dropout behind the norm would leave neither mean 0 nor variance 1.
+    frame = Residual(64, 0.5)
+    x = frame.leave(torch.randn(5, 2, 64), torch.randn(5, 2, 64))
+    close(x.mean(-1), torch.zeros(5, 2), 1e-5)
+    close(x.var(-1, correction=0), torch.ones(5, 2), 1e-4)
+
+
+# -- Layers ------------------------------------------------------------------
+
+
+@st.composite
+def layer_problems(draw):
+    """A configuration that torch.nn can build too, and random lengths."""
+    config = draw(configs(d_k=None, d_v=None))
+    B, S, T = (draw(st.integers(1, 5)) for _ in range(3))
+    src_lengths = [draw(st.integers(1, S)) for _ in range(B)]
+    tgt_lengths = [draw(st.integers(1, T)) for _ in range(B)]
+    torch.manual_seed(draw(SEEDS))
+    src_real = torch.arange(S) < torch.tensor(src_lengths)[:, None]
+    tgt_real = torch.arange(T) < torch.tensor(tgt_lengths)[:, None]
+    return config, src_real, tgt_real
+
+
+@given(layer_problems())
+def test_an_encoder_layer_equals_torch_nn(problem):
+    config, real, _ = problem
+    ours = EncoderLayer(config, attention(config), feed_forward(config))
+    shake(ours)
+    theirs = nn.TransformerEncoderLayer(**torch_sizes(config), dtype=DOUBLE)
+    parts = encoder_layer_parts(ours, theirs)
+    lend_weights(parts, ours, theirs)
+    x = leaf(*real.shape, config.d_model)
+    their_x = twin(x)
+    output = ours(x, real[:, None, None])
+    want = theirs(their_x, src_key_padding_mask=~real)
+    close(output, want)
+    slope(output)
+    slope(want)
+    close(grad(x), grad(their_x))
+    check_gradients(parts)
+
+
+@given(layer_problems())
+def test_a_decoder_layer_equals_torch_nn(problem):
+    config, src_real, tgt_real = problem
+    ours = DecoderLayer(
+        config, attention(config), attention(config), feed_forward(config)
+    )
+    shake(ours)
+    theirs = nn.TransformerDecoderLayer(**torch_sizes(config), dtype=DOUBLE)
+    parts = decoder_layer_parts(ours, theirs)
+    lend_weights(parts, ours, theirs)
+    x = leaf(*tgt_real.shape, config.d_model)
+    memory = leaf(*src_real.shape, config.d_model)
+    their_x, their_memory = twin(x), twin(memory)
+    causal = tl.causal_mask(x.shape[1])
+    tgt_mask = tgt_real[:, None, None] & causal
+    output = ours(x, memory, tgt_mask, src_real[:, None, None])
+    want = theirs(
+        their_x,
+        their_memory,
+        tgt_mask=~causal,
+        tgt_key_padding_mask=~tgt_real,
+        memory_key_padding_mask=~src_real,
+    )
+    close(output, want)
+    slope(output)
+    slope(want)
+    close(grad(x), grad(their_x))
+    close(grad(memory), grad(their_memory))
+    check_gradients(parts)
+
+
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_a_silent_sub_layer_leaves_only_its_norm(pre_norm):
+    # A sub-layer whose last map is zero adds nothing: what remains of it is
+    # its own normalisation, in its own place.
+    config = tl.TransformerConfig(
+        vocab_size=9, d_model=8, d_ff=5, n_heads=2, pre_norm=pre_norm
+    )
+    layer = DecoderLayer(
+        config, attention(config), attention(config), feed_forward(config)
+    )
+    shake(layer).eval()
+    silent = [
+        layer.self_attention.w_o,
+        layer.cross_attention.w_o,
+        layer.feed_forward.w_2,
+    ]
+    for linear in silent:
+        nn.init.zeros_(linear.weight)
+        nn.init.zeros_(linear.bias)
+    x, memory = leaf(2, 3, 8), leaf(2, 4, 8)
+    want = x
+    if not pre_norm:
+        for frame in (layer.residual_1, layer.residual_2, layer.residual_3):
+            want = frame.norm(want)
+    close(layer(x, memory), want)
+
+
+def test_without_masks_everything_is_seen():
+    config = tl.TransformerConfig(vocab_size=9, d_model=8, d_ff=5, n_heads=2)
+    layer = EncoderLayer(config, attention(config), feed_forward(config))
+    shake(layer).eval()
+    x = leaf(2, 3, 8)
+    close(layer(x), layer(x, torch.ones(2, 1, 1, 3, dtype=torch.bool)))
+
+
+# -- The cache ---------------------------------------------------------------
+
+
+def test_the_cache_keeps_keys_and_values_in_order():
+    k, v = leaf(3, 2, 5, 4), leaf(3, 2, 5, 6)
+    cache = LayerCache((leaf(3, 2, 7, 4), leaf(3, 2, 7, 6)))
+    for t in range(5):
+        here = slice(t, t + 1)
+        keys, values = cache.append(k[:, :, here], v[:, :, here])
+        assert keys.equal(k[:, :, : t + 1])
+        assert values.equal(v[:, :, : t + 1])
+
+
+def test_select_takes_rows_of_all_that_the_cache_holds():
+    memory, k, v = (leaf(3, 2, 4, 4) for _ in range(3))
+    rows = torch.tensor([2, 0, 2, 1])
+    cache = LayerCache((memory, memory))
+    cache.select(rows)  # before the first token there is no past yet
+    assert cache.past is None
+    cache = LayerCache((memory, memory), past=(k, v))
+    cache.select(rows)
+    assert cache.memory[0].equal(memory[rows])
+    assert cache.memory[1].equal(memory[rows])
+    assert cache.past[0].equal(k[rows])
+    assert cache.past[1].equal(v[rows])
+
+
+# -- Feed-forward ------------------------------------------------------------
+
+
+@given(SIZES, SIZES, SIZES, SIZES, SEEDS)
+def test_feed_forward_equals_two_convolutions_of_kernel_1(B, T, D, d_ff, seed):
+    # Section 3.3's other way of saying it.
+    torch.manual_seed(seed)
+    ours = shake(tl.FeedForward(D, d_ff))
+    inner = nn.Conv1d(D, d_ff, 1, dtype=DOUBLE)
+    outer = nn.Conv1d(d_ff, D, 1, dtype=DOUBLE)
+    pairs = [(ours.w_1, inner), (ours.w_2, outer)]
+    with torch.no_grad():
+        for linear, convolution in pairs:
+            convolution.weight.copy_(linear.weight[..., None])
+            convolution.bias.copy_(linear.bias)
+    x = leaf(B, T, D)
+    their_x = twin(x)
+    output = ours(x)
+    want = outer(inner(their_x.transpose(1, 2)).relu()).transpose(1, 2)
+    close(output, want)
+    slope(output)
+    slope(want)
+    close(grad(x), grad(their_x))
+    for linear, convolution in pairs:
+        close(grad(linear.weight), grad(convolution.weight)[..., 0])
+        close(grad(linear.bias), grad(convolution.bias))
+
+
+def test_feed_forward_is_equation_2():
+    ours = shake(tl.FeedForward(4, 9))
+    x = leaf(2, 3, 4)
+    inner = x @ ours.w_1.weight.T + ours.w_1.bias
+    inner = torch.maximum(inner, torch.zeros_like(inner))
+    close(ours(x), inner @ ours.w_2.weight.T + ours.w_2.bias)
+
+
+def test_feed_forward_starts_as_glorot_has_it():
+    ours = tl.FeedForward(512, 2048)
+    std = math.sqrt(2 / (512 + 2048))
+    for linear in (ours.w_1, ours.w_2):
+        assert linear.weight.std().item() == pytest.approx(std, rel=0.01)
+        assert linear.weight.abs().max() <= math.sqrt(3) * std + 1e-7
+        assert (linear.bias == 0).all()
+
+
+def test_dropout_of_the_inner_units_is_off_unless_asked_for():
+    x = torch.randn(2, 3, 8)
+    paper = tl.FeedForward(8, 32).train()
+    assert paper(x).equal(paper(x))
+    other = tl.FeedForward(8, 32, p_drop=0.5).train()
+    assert not other(x).equal(other(x))
+    other.eval()
+    assert other(x).equal(other(x))
