@@ -12,7 +12,7 @@ BOOK := _build/html/index.html
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
 	--nbval-sanitize-with tests/nbval.cfg -n 2 --dist loadfile
 
-.PHONY: setup book run check test nbval html standalone miniature clean
+.PHONY: setup book run check test standalone wheel miniature clean
 .DEFAULT_GOAL := book
 
 # $(call step,what,command): say what is done, do it, say how long it took.
@@ -55,7 +55,7 @@ check: setup
 	$(call step,re-execute the notebooks and compare,OMP_NUM_THREADS=1 \
 		$(BIN)/pytest -q $(NBVAL) notebooks)
 
-test: check standalone _build/colab/ready
+test: check standalone wheel
 	$(call step,tests,OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup tests)
 
 standalone: setup
@@ -65,6 +65,11 @@ standalone: setup
 _build/colab/ready: $(READY) tools/colab.sh
 	$(call step,set up an environment like Colab,sh tools/colab.sh _build/colab)
 	@touch $@
+
+wheel: _build/colab/ready
+	@rm -f _build/colab/wheels/transformer_lit-*
+	$(call step,build the wheel,_build/colab/venv/bin/python -m pip wheel -q \
+		--no-deps --no-build-isolation -w _build/colab/wheels .)
 
 miniature: setup
 	$(call step,train the miniature,$(BIN)/python tools/miniature.py)

@@ -21,6 +21,7 @@ settings.register_profile(
     deadline=None,  # no test may depend on time
     max_examples=20,
     report_multiple_bugs=False,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )
 # For tests/mutants.py: a red test is enough, its smallest example is not
 # asked for.

@@ -34,7 +34,8 @@ def grad(x: Tensor) -> Tensor:
 def slope(output: Tensor, seed: int = 0) -> None:
     """Send a random gradient back from an output, the same for each call."""
     torch.manual_seed(seed)
-    (output * torch.randn_like(output)).sum().backward()
+    # not randn_like, which fills a transposed tensor in another order
+    (output * torch.randn(output.shape, dtype=output.dtype)).sum().backward()
 
 
 def leaf(*shape: int) -> Tensor:
@@ -315,9 +316,7 @@ def torch_final_norm(config: tl.TransformerConfig) -> nn.LayerNorm | None:
     return None
 
 
-def lend_weights(
-    parts: list[Part], ours: nn.Module, theirs: nn.Module
-) -> None:
+def lend_weights(parts: list[Part], ours: nn.Module, theirs: nn.Module) -> None:
     """Copy our weights into torch's module, and miss none of either."""
     with torch.no_grad():
         for a, b, rows in parts:

@@ -2,9 +2,13 @@
 
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import transformer_lit
 
 ROOT = Path(__file__).resolve().parents[1]
 HTML = ROOT / "_build" / "html"
@@ -18,7 +22,6 @@ QUIET = (
 THEIRS = ("THEBE_JS_URL",)
 
 pytestmark = pytest.mark.xdist_group("browser")
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 
 
 @pytest.fixture(scope="module")
@@ -38,74 +41,83 @@ def browser():
         started.close()
 
 
-def visit(browser, page, **options):
-    """Open a page; the tab, what it requested, and its errors."""
-    tab = browser.new_page(**options)
-    requests, errors = [], []
-    tab.on("request", lambda request: requests.append(request.url))
-    tab.on("requestfailed", lambda r: errors.append(f"failed: {r.url}"))
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.goto(page.as_uri())
+@dataclass
+class Visit:
+    """An opened page and what happened while it opened."""
+
+    page: Path
+    tab: Any
+    requests: list[str]
+    errors: list[str]
+
+
+@pytest.fixture(scope="module", params=PAGES, ids=lambda page: page.stem)
+def opened(browser, request):
+    """Each page, opened once for all the tests that look at it."""
+    tab = browser.new_page()
+    visit = Visit(request.param, tab, [], [])
+    tab.on("request", lambda request: visit.requests.append(request.url))
+    tab.on("requestfailed", lambda r: visit.errors.append(f"failed: {r.url}"))
+    tab.on("pageerror", lambda error: visit.errors.append(str(error)))
+    tab.goto(request.param.as_uri())
     tab.wait_for_function("!window.MathJax || MathJax.startup?.promise")
     tab.evaluate("window.MathJax?.startup?.promise")
-    errors = [e for e in errors if not any(known in e for known in THEIRS)]
-    return tab, requests, errors
+    yield visit
+    tab.close()
 
 
 def test_the_book_is_built():
-    assert PAGES, "run `make html` or `make book` first"
+    assert PAGES, "run `make book` first"
 
 
-@every_page
-def test_a_page_needs_nothing_from_outside(browser, page):
-    tab, requests, errors = visit(browser, page)
-    outside = [
-        url for url in requests if not url.startswith(("file:", "data:"))
-    ]
-    assert outside == []
-    assert errors == []
-    tab.close()
+def test_a_page_needs_nothing_from_outside(opened):
+    local = ("file:", "data:")
+    assert [u for u in opened.requests if not u.startswith(local)] == []
 
 
-@every_page
-def test_formulas_are_set(browser, page):
-    tab, _, _ = visit(browser, page)
-    assert tab.locator("mjx-merror").count() == 0
-    raw = tab.locator("span.math, div.math").count()
-    assert tab.locator("mjx-container").count() >= raw
-    tab.close()
+def test_a_page_has_no_errors(opened):
+    ours = [e for e in opened.errors if not any(t in e for t in THEIRS)]
+    assert ours == []
 
 
-@every_page
-def test_a_page_fits_a_phone(browser, page):
-    tab, _, _ = visit(browser, page, viewport={"width": 390, "height": 844})
-    width = tab.evaluate("document.documentElement.scrollWidth")
-    assert width <= 390
-    tab.close()
+def test_formulas_are_set(opened):
+    assert opened.tab.locator("mjx-merror").count() == 0
+    raw = opened.tab.locator("span.math, div.math").count()
+    assert opened.tab.locator("mjx-container").count() >= raw
 
 
-@every_page
-def test_every_picture_has_a_text(browser, page):
-    tab, _, _ = visit(browser, page)
-    images = tab.locator("article img").all()
+def test_every_picture_has_a_text(opened):
+    images = opened.tab.locator("article img").all()
     assert all(image.get_attribute("alt") for image in images)
-    tab.close()
 
 
-@every_page
-def test_a_page_prints_the_version(browser, page):
-    import transformer_lit
+def test_a_page_prints_the_version(opened):
+    footer = "".join(opened.tab.locator("footer").all_inner_texts())
+    assert f"transformer_lit {transformer_lit.__version__}" in footer
 
-    tab, _, _ = visit(browser, page)
-    footer = tab.locator("footer").all_inner_texts()
-    assert f"transformer_lit {transformer_lit.__version__}" in "".join(footer)
-    tab.close()
+
+def test_a_page_fits_a_phone(opened):
+    opened.tab.set_viewport_size({"width": 390, "height": 844})
+    width = opened.tab.evaluate("document.documentElement.scrollWidth")
+    assert width <= 390
+
+
+def test_the_colab_link_opens_a_file_that_exists(opened):
+    if opened.page.parent.name != "notebooks":
+        return
+    links = "a[href^='https://colab.research.google.com']"
+    href = opened.tab.locator(links).first.get_attribute("href")
+    _, _, inside = href.partition("/blob/")
+    _, _, path = inside.partition("/")
+    assert path == f"notebooks/{opened.page.stem}.ipynb"
+    assert (ROOT / path).is_file()
 
 
 def test_icons_are_there(browser):
-    tab, _, _ = visit(browser, PAGES[0])
-    fonts = "[...document.fonts].filter(f => f.status == 'loaded').length"
-    tab.wait_for_function(f"{fonts} > 0")
+    tab = browser.new_page()
+    tab.goto(PAGES[0].as_uri())
+    fonts = "[...document.fonts].some(font => font.status == 'loaded')"
+    tab.wait_for_function(fonts)
     tab.close()
 
 
@@ -115,20 +127,4 @@ def test_search_finds_a_chapter(browser):
     tab.wait_for_selector("#search-results a")
     found = tab.locator("#search-results a").all_inner_texts()
     assert any("attention" in title.lower() for title in found)
-    tab.close()
-
-
-@pytest.mark.parametrize(
-    "page",
-    [p for p in PAGES if p.parent.name == "notebooks"],
-    ids=lambda p: p.stem,
-)
-def test_the_colab_link_opens_a_file_that_exists(browser, page):
-    tab, _, _ = visit(browser, page)
-    links = tab.locator("a[href^='https://colab.research.google.com']")
-    href = links.first.get_attribute("href")
-    _, _, inside = href.partition("/blob/")
-    _, _, path = inside.partition("/")
-    assert path == f"notebooks/{page.stem}.ipynb"
-    assert (ROOT / path).is_file()
     tab.close()

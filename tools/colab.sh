@@ -6,10 +6,8 @@ set -eu
 here=$1
 python=${PYTHON:-.venv/bin/python}
 [ -x "$here/venv/bin/python" ] || "$python" -m venv "$here/venv"
-"$here/venv/bin/python" -m pip install --quiet \
-  ipykernel==7.4.0 matplotlib==3.10.0 numpy==2.0.2 safetensors==0.6.2 \
-  sentencepiece==0.2.1 torch==2.13.0 tqdm==4.67.1
-rm -rf "$here/wheels"
-"$here/venv/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$here/wheels" .
-"$here/venv/bin/python" -m pip wheel --quiet --wheel-dir "$here/wheels" \
-  num2words sacrebleu tyro
+pip="$here/venv/bin/python -m pip"
+$pip install --quiet \
+  hatchling==1.28.0 ipykernel==7.4.0 matplotlib==3.10.0 numpy==2.0.2 \
+  safetensors==0.6.2 sentencepiece==0.2.1 torch==2.13.0 tqdm==4.67.1
+$pip wheel --quiet --wheel-dir "$here/wheels" num2words sacrebleu tyro

@@ -13,6 +13,11 @@ from torch import Tensor, nn
 
 
 # 03_2_attention: Scaled dot-product attention
+def is_empty(mask: Tensor) -> Tensor:
+    """Queries that may attend to nothing: bool [..., T, S] -> [..., T, 1]."""
+    return ~mask.any(-1, keepdim=True)
+
+
 def scaled_dot_product(
     q: Tensor,
     k: Tensor,
@@ -43,9 +48,13 @@ def scaled_dot_product(
     return weights @ v, weights
 
 
-def is_empty(mask: Tensor) -> Tensor:
-    """Queries that may attend to nothing: bool [..., T, S] -> [..., T, 1]."""
-    return ~mask.any(-1, keepdim=True)
+# 03_2_attention: Where do the scores start?
+def glorot(linear: nn.Linear, gain: float = 1.0) -> None:
+    """Glorot's uniform initialisation, biases zero (ours to state: the paper
+    does not; the released code did so)."""
+    nn.init.xavier_uniform_(linear.weight, gain)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
 
 
 # 03_2_attention: The same, faster
@@ -69,7 +78,7 @@ def fused_attention(
     return mixed.masked_fill(empty, 0.0)
 
 
-# 03_2_attention: Heads
+# 03_2_attention: Heads are slices
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
     """[B, S, H * K] -> [B, H, S, K]: head h takes the h-th K columns."""
     return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
@@ -80,6 +89,7 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
+# 03_2_attention: The layer
 class MultiHeadAttention(nn.Module):
     """Multi-head attention, section 3.2.2.
 
@@ -157,14 +167,6 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Queries from x [B, T, D], keys and values from memory [B, S, D]."""
         return self.attend(x, *self.keys_values(memory), mask)
-
-
-def glorot(linear: nn.Linear, gain: float = 1.0) -> None:
-    """Glorot's uniform initialisation, biases zero (ours to state: the paper
-    does not; the released code did so)."""
-    nn.init.xavier_uniform_(linear.weight, gain)
-    if linear.bias is not None:
-        nn.init.zeros_(linear.bias)
 
 
 __all__ = [

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 # 03_0_architecture: Symbols and their numbers
+# The ids of padding, begin, end and unknown symbol, in every vocabulary.
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
-"""Ids of the padding, begin, end and unknown symbols, in every vocabulary."""
 
 
 # 03_0_architecture: The numbers that fix the model
@@ -65,7 +65,8 @@ def check_sizes(sizes: Sizes) -> None:
         if value is not None and (type(value) is not int or value < 1):
             raise ValueError(f"{name}={value!r} must be a positive integer")
     ids = (sizes.pad_id, sizes.bos_id, sizes.eos_id)
-    if len(set(ids)) < 3 or not all(0 <= i < sizes.vocab_size for i in ids):
+    fit = [type(i) is int and 0 <= i < sizes.vocab_size for i in ids]
+    if len(set(ids)) < 3 or not all(fit):
         raise ValueError(
             f"pad_id, bos_id, eos_id = {ids} must be three different ids "
             f"below vocab_size={sizes.vocab_size}"
@@ -73,20 +74,6 @@ def check_sizes(sizes: Sizes) -> None:
 
 
 # 03_0_architecture: Where one may depart from the paper
-DEVIATIONS: dict[str, tuple[str, str]] = {
-    "pre_norm": ("3.1", "normalise before each sub-layer, not after the sum"),
-    "layer_norm_eps": ("3.1", "the small number under LayerNorm's root"),
-    "attention_bias": ("3.2.2", "leave out the biases of q, k, v and output"),
-    "p_drop_attention": ("5.4", "drop attention weights as well"),
-    "p_drop_relu": ("5.4", "drop the feed-forward's inner units as well"),
-    "tie_embeddings": ("3.4", "give the three embedding uses three matrices"),
-    "scale_embeddings": ("3.4", "do not multiply embeddings by sqrt(d_model)"),
-    "positions": ("3.5", "the released code's sinusoids, or learned ones"),
-    "max_len": ("3.5", "how many positions a learned table holds"),
-}
-"""Field: the section it departs from, and what another value does."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(Sizes):
     """All that decides a Transformer; the defaults are the base model.
@@ -138,6 +125,20 @@ class TransformerConfig(Sizes):
         return cls(vocab_size=vocab_size, **table_3_row(row))
 
 
+# Field: the section it departs from, and what its other values do.
+DEVIATIONS: dict[str, tuple[str, str]] = {
+    "pre_norm": ("3.1", "normalise before each sub-layer"),
+    "layer_norm_eps": ("3.1", "another number under LayerNorm's root"),
+    "attention_bias": ("3.2.2", "no biases in q, k, v and output maps"),
+    "p_drop_attention": ("5.4", "drop attention weights as well"),
+    "p_drop_relu": ("5.4", "drop inner feed-forward units as well"),
+    "tie_embeddings": ("3.4", "three matrices for the three uses"),
+    "scale_embeddings": ("3.4", "do not multiply by sqrt(d_model)"),
+    "positions": ("3.5", "the released sinusoids, or learned"),
+    "max_len": ("3.5", "another length of a learned table"),
+}
+
+
 def check_config(config: TransformerConfig) -> None:
     """Raise a ValueError that names the first impossible field."""
     check_sizes(config)
@@ -145,10 +146,9 @@ def check_config(config: TransformerConfig) -> None:
         value = getattr(config, name)
         if not isinstance(value, int | float) or not 0.0 <= value < 1.0:
             raise ValueError(f"{name}={value!r} must lie in [0, 1)")
-    if not config.layer_norm_eps >= 0.0:
-        raise ValueError(
-            f"layer_norm_eps={config.layer_norm_eps!r} must not be negative"
-        )
+    eps = config.layer_norm_eps
+    if not isinstance(eps, int | float) or not eps >= 0.0:
+        raise ValueError(f"layer_norm_eps={eps!r} must be a number >= 0")
     check_positions(config)
 
 
@@ -176,6 +176,7 @@ def check_positions(config: TransformerConfig) -> None:
 
 
 # 03_0_architecture: Table 3 as presets
+# What each row of Table 3 changes in the base model.
 TABLE_3: dict[str, dict[str, Any]] = {
     "base": {},
     "A.h1": {"n_heads": 1},
@@ -198,14 +199,13 @@ TABLE_3: dict[str, dict[str, Any]] = {
     "E.learned": {"positions": "learned"},
     "big": {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "p_drop": 0.3},
 }
-"""What each row of Table 3 changes in the base model."""
 
 
+# Two smaller models that the paper does not have.
 OURS: dict[str, dict[str, Any]] = {
     "tiny": {"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4},
     "miniature": {"n_layers": 2, "d_model": 32, "d_ff": 128, "n_heads": 4},
 }
-"""Two smaller models that the paper does not have."""
 
 
 def table_3_row(row: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-# 03_4_embeddings: 3.4 Embeddings and softmax
+# 03_4_embeddings: A token is a row
 class TokenEmbedding(nn.Module):
     """A matrix [W, D] that reads tokens in and writes logits out, section 3.4.
 

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from transformer_lit.attention import glorot
 
 
-# 03_3_feed_forward: 3.3 Position-wise feed-forward networks
+# 03_3_feed_forward: One formula, at every position
 class FeedForward(nn.Module):
     """max(0, x W_1 + b_1) W_2 + b_2, equation 2 of section 3.3.
 
     Args:
         d_model: D, the width of input and output.
-        d_ff: F, the inner width.
+        d_ff: F, the number of inner units.
         p_drop: the rate of dropout on the inner units; the paper has none.
     """
 
@@ -30,7 +30,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D], each position by itself."""
-        return self.w_2(self.dropout(self.w_1(x).relu()))
+        inner = self.w_1(x).relu()  # [B, T, F]
+        return self.w_2(self.dropout(inner))
 
 
 __all__ = [

@@ -22,10 +22,14 @@ def new_figure(
     Args:
         width, height: in inches.
         options: for `matplotlib.pyplot.subplots`.
+
+    Returns:
+        The figure and what `subplots` gives: one axes, or an array of them.
     """
     import matplotlib.pyplot as plt
 
     style = {
+        "axes.axisbelow": True,
         "axes.edgecolor": INK,
         "axes.grid": True,
         "axes.spines.right": False,

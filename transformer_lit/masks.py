@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-# 03_2_attention: Masks
+# 03_2_attention: Padding: mask the keys
 def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
     """Which keys are real tokens, section 3.2.3.
 
@@ -24,6 +24,7 @@ def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
     return (ids != pad_id)[:, None, None, :]
 
 
+# 03_2_attention: The future: up to and including
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
     """Position i may attend to positions j <= i, section 3.2.3.
 

@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformer_lit.model import Transformer
 
 
-# 05_3_optimizer: 5.3 Optimizer
+# 05_3_optimizer: The schedule
 def noam_rate(
     step: int, d_model: int, warmup: int = 4000, factor: float = 1.0
 ) -> float:
@@ -31,6 +31,7 @@ def noam_rate(
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
+# 05_3_optimizer: Adam and schedule together
 def noam(
     model: Transformer, warmup: int = 4000, factor: float = 1.0
 ) -> tuple[Adam, LambdaLR]:

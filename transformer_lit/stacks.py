@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformer_lit.config import TransformerConfig
 
 
-# 03_1_stacks: LayerNorm
+# 03_1_stacks: Layer normalisation
 def layer_norm(
     x: Tensor, gain: Tensor, bias: Tensor, eps: float = 1e-6
 ) -> Tensor:
@@ -54,7 +54,7 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, self.gain.shape, self.gain, self.bias, self.eps)
 
 
-# 03_1_stacks: The residual connection
+# 03_1_stacks: The frame around a sub-layer
 class Residual(nn.Module):
     """The frame around a sub-layer: LayerNorm(x + Dropout(Sublayer(x))).
 

@@ -1,0 +1,735 @@
+"""Planted faults: each must turn a named test red.
+
+    python tests/mutants.py           print the table in Markdown
+    python tests/mutants.py NAME      plant one and show what its test says
+
+A test that has never been red proves little. Each line of the table changes
+one place of a copy of the package and names a test that has to fail, by an
+assertion of its own, when it runs against that copy. The last column is the
+fault of a well-known implementation, or the question of its users, that the
+change mirrors.
+"""
+
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+PACKAGE = ROOT / "transformer_lit"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A planted fault.
+
+    Attributes:
+        name: what is wrong.
+        module: where, a module of the package.
+        snippet: the right code; it must stand there exactly once.
+        replacement: the wrong code.
+        test: which test turns red, as pytest names it.
+        mirrors: where the fault was seen.
+    """
+
+    name: str
+    module: str
+    snippet: str
+    replacement: str
+    test: str
+    mirrors: str
+
+    def source(self) -> str:
+        """The module's text with the fault in it."""
+        text = (PACKAGE / f"{self.module}.py").read_text(encoding="utf-8")
+        count = text.count(self.snippet)
+        if count != 1:
+            raise LookupError(
+                f"{self.name!r}: {self.module}.py holds {count} times, not "
+                f"once:\n{self.snippet}"
+            )
+        return text.replace(self.snippet, self.replacement)
+
+
+MUTANTS = [
+    # -- masks ---------------------------------------------------------------
+    Mutant(
+        "padding masked on the query axis",
+        "masks",
+        "(ids != pad_id)[:, None, None, :]",
+        "(ids != pad_id)[:, None, :, None]",
+        "test_masks.py::test_the_padding_mask_is_true_where_a_key_is_a_token",
+        "hyunwoongko/transformer 40, 11; bentrevett/pytorch-seq2seq 96, 73",
+    ),
+    Mutant(
+        "the next token is seen",
+        "masks",
+        "return ones.tril()",
+        "return ones.tril(1)",
+        "test_model.py::"
+        "test_a_later_target_token_changes_no_earlier_output[fused-train]",
+        "jadore801120/attention-is-all-you-need-pytorch 19, 13",
+    ),
+    Mutant(
+        "a token does not see itself",
+        "masks",
+        "return ones.tril()",
+        "return ones.tril(-1)",
+        "test_model.py::"
+        "test_the_model_equals_torch_nn_in_outputs_and_all_gradients",
+        "jadore801120/attention-is-all-you-need-pytorch 19, 13",
+    ),
+    Mutant(
+        "the target's padding is not masked",
+        "masks",
+        "return padding_mask(ids, pad_id) & causal_mask(",
+        "return padding_mask(ids, -1) & causal_mask(",
+        "test_masks.py::test_the_target_mask_is_both_at_once",
+        "hyunwoongko/transformer 11",
+    ),
+    # -- attention -----------------------------------------------------------
+    Mutant(
+        "no scale",
+        "attention",
+        "q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])",
+        "q @ k.transpose(-2, -1)",
+        "test_attention.py::test_the_fused_path_equals_the_formula",
+        "karpathy/nanoGPT 331: two paths that disagree",
+    ),
+    Mutant(
+        "scaled by d_k, not by its root",
+        "attention",
+        "math.sqrt(q.shape[-1])",
+        "q.shape[-1]",
+        "test_attention.py::test_attention_is_equation_1_query_by_query",
+        "karpathy/nanoGPT 331: two paths that disagree",
+    ),
+    Mutant(
+        "softmax over the queries",
+        "attention",
+        "weights = scores.softmax(-1).masked_fill",
+        "weights = scores.softmax(-2).masked_fill",
+        "test_attention.py::"
+        "test_weights_are_a_distribution_over_the_keys_that_may_be_seen",
+        "jadore801120/attention-is-all-you-need-pytorch 19",
+    ),
+    Mutant(
+        "empty rows have NaN gradients",
+        "attention",
+        "scores.masked_fill(~(mask | is_empty(mask)), -torch.inf)",
+        "scores.masked_fill(~mask, -torch.inf)",
+        "test_attention.py::"
+        "test_a_query_with_nothing_to_attend_to_gives_zeros[plain]",
+        "pytorch 103749, 109517; transformers 32390, 38690",
+    ),
+    Mutant(
+        "empty rows get the mean of all values",
+        "attention",
+        "return mixed.masked_fill(empty, 0.0)",
+        "return mixed",
+        "test_attention.py::"
+        "test_a_query_with_nothing_to_attend_to_gives_zeros[fused]",
+        "tensor2tensor's first code: a mask of -1e9",
+    ),
+    Mutant(
+        "heads interleaved",
+        "attention",
+        "x.unflatten(-1, (n_heads, -1)).transpose(1, 2)",
+        "x.unflatten(-1, (-1, n_heads)).movedim(-1, 1)",
+        "test_attention.py::test_head_h_takes_the_h_th_columns",
+        "ml-explore/mlx 1636: wiring",
+    ),
+    Mutant(
+        "heads cut by view, without a transpose",
+        "attention",
+        "x.unflatten(-1, (n_heads, -1)).transpose(1, 2)",
+        "x.reshape(x.shape[0], n_heads, x.shape[1], -1)",
+        "test_attention.py::test_multi_head_attention_equals_torch_nn",
+        "ml-explore/mlx 1636: wiring",
+    ),
+    Mutant(
+        "heads merged in the wrong order",
+        "attention",
+        "x.transpose(1, 2).flatten(2)",
+        "x.movedim(1, -1).flatten(2)",
+        "test_attention.py::test_merging_is_the_inverse_of_splitting",
+        "ml-explore/mlx 1636: wiring",
+    ),
+    Mutant(
+        "the values of the keys' sequence get no map of their own",
+        "attention",
+        "v = split_heads(self.w_v(memory), self.n_heads)",
+        "v = split_heads(self.w_k(memory), self.n_heads)[..., : self.w_v"
+        ".out_features // self.n_heads]",
+        "test_model.py::"
+        "test_the_model_equals_torch_nn_in_outputs_and_all_gradients",
+        "bentrevett/pytorch-seq2seq 143: whose keys, whose values",
+    ),
+    Mutant(
+        "no gain in the start of q, k, v",
+        "attention",
+        "glorot(linear, gain=math.sqrt(0.5))",
+        "glorot(linear)",
+        "test_attention.py::"
+        "test_queries_keys_and_values_start_at_a_thirty_second",
+        "harvardnlp/annotated-transformer: Xavier everywhere",
+    ),
+    Mutant(
+        "no bias on the output map",
+        "attention",
+        "self.w_o = nn.Linear(n_heads * d_v, d_model, bias)",
+        "self.w_o = nn.Linear(n_heads * d_v, d_model, False)",
+        "test_config.py::"
+        "test_the_formula_equals_the_model_for_any_sizes_and_deviations",
+        "tensor2tensor c10e0160: biases dropped",
+    ),
+    Mutant(
+        "weights dropped in eval mode, too",
+        "attention",
+        "p_drop = self.p_drop if self.training else 0.0",
+        "p_drop = self.p_drop",
+        "test_attention.py::test_weights_are_dropped_in_train_mode_only[True]",
+        "shiyu-coder/Kronos 199: behaviour by mode",
+    ),
+    # -- stacks --------------------------------------------------------------
+    Mutant(
+        "LayerNorm with the unbiased variance",
+        "stacks",
+        "variance = (x - mean).square().mean(-1, keepdim=True)",
+        "variance = x.var(-1, keepdim=True)",
+        "test_stacks.py::test_the_variance_is_the_biased_one",
+        "harvardnlp/annotated-transformer 122, 119; BERT-pytorch 30",
+    ),
+    Mutant(
+        "eps outside the root",
+        "stacks",
+        "torch.sqrt(variance + eps)",
+        "(torch.sqrt(variance) + eps)",
+        "test_stacks.py::test_the_formula_equals_the_fused_kernel",
+        "harvardnlp/annotated-transformer 122, 119",
+    ),
+    Mutant(
+        "no residual connection",
+        "stacks",
+        "x = x + self.dropout(y)",
+        "x = self.dropout(y)",
+        "test_stacks.py::test_an_encoder_layer_equals_torch_nn",
+        "pytorch 61165; ml-explore/mlx 3382",
+    ),
+    Mutant(
+        "pre-norm under the name of post-norm",
+        "stacks",
+        "self.pre_norm = pre_norm",
+        "self.pre_norm = True",
+        "test_stacks.py::test_post_norm_normalises_the_sum",
+        "harvardnlp/annotated-transformer 1, 13, 92",
+    ),
+    Mutant(
+        "dropout before the sub-layer",
+        "stacks",
+        "return self.norm(x) if self.pre_norm else x",
+        "return self.dropout(self.norm(x) if self.pre_norm else x)",
+        "test_stacks.py::test_what_the_sub_layer_reads_is_not_dropped",
+        "tensor2tensor base_v2: three dropouts",
+    ),
+    Mutant(
+        "dropout behind the norm",
+        "stacks",
+        "x = x + self.dropout(y)\n"
+        "        return x if self.pre_norm else self.norm(x)",
+        "x = x + y\n"
+        "        return self.dropout(x if self.pre_norm else self.norm(x))",
+        "test_stacks.py::"
+        "test_post_norm_output_is_normalised_whatever_was_dropped",
+        "jadore801120/attention-is-all-you-need-pytorch 142, 150",
+    ),
+    Mutant(
+        "cross-attention reads the decoder, not the memory",
+        "stacks",
+        "attend(h, *cache.memory, src_mask, maps)",
+        "attend(h, *self.cross_attention.keys_values(h), None, maps)",
+        "test_stacks.py::test_a_decoder_layer_equals_torch_nn",
+        "bentrevett/pytorch-seq2seq 143; pytorch 61165",
+    ),
+    Mutant(
+        "one norm shared by two sub-layers",
+        "stacks",
+        "self.residual_3 = residual(config)",
+        "self.residual_3 = self.residual_2",
+        "test_config.py::test_parameters_are_counted_exactly[config4-61504]",
+        "bentrevett/pytorch-seq2seq 100",
+    ),
+    Mutant(
+        "the cache keeps the newest values only",
+        "stacks",
+        "v = torch.cat([self.past[1], v], dim=2)",
+        "v = v.expand(-1, -1, k.shape[2], -1)",
+        "test_model.py::"
+        "test_writing_step_by_step_equals_the_teacher_forced_pass",
+        "harvardnlp/annotated-transformer 47: training and writing",
+    ),
+    Mutant(
+        "selecting rows forgets the values' order",
+        "stacks",
+        "self.past = self.past[0][rows], self.past[1][rows]",
+        "self.past = self.past[0][rows], self.past[1][rows.sort()[0]]",
+        "test_model.py::test_step_by_step_survives_"
+        "reordering_dropping_and_repeating_rows",
+        "jadore801120/attention-is-all-you-need-pytorch 28: beams mixed",
+    ),
+    # -- embeddings, positions -----------------------------------------------
+    Mutant(
+        "no sqrt(d_model)",
+        "embeddings",
+        "self.scale = math.sqrt(d_model) if scale else 1.0",
+        "self.scale = 1.0",
+        "test_embeddings.py::test_reading_takes_rows_times_the_root_of_d",
+        "hyunwoongko/transformer 28",
+    ),
+    Mutant(
+        "the logits are scaled instead",
+        "embeddings",
+        "return F.linear(x, self.weight)",
+        "return F.linear(x, self.weight) / self.scale",
+        "test_embeddings.py::"
+        "test_logits_are_inner_products_without_scale_or_bias",
+        "jadore801120/attention-is-all-you-need-pytorch 138, 210",
+    ),
+    Mutant(
+        "the embedding starts with variance 1",
+        "embeddings",
+        "nn.init.normal_(self.weight, std=d_model**-0.5)",
+        "nn.init.normal_(self.weight)",
+        "test_embeddings.py::"
+        "test_the_matrix_starts_normal_with_variance_one_over_d",
+        "d2l: the default of nn.Embedding",
+    ),
+    Mutant(
+        "positions shifted by one",
+        "positions",
+        "torch.arange(start, start + length, dtype",
+        "torch.arange(start + 1, start + length + 1, dtype",
+        "test_positions.py::test_sinusoids_are_the_formula_element_by_element",
+        "Kyubyong/transformer 19",
+    ),
+    Mutant(
+        "sine and cosine exchanged",
+        "positions",
+        "torch.stack([angles.sin(), angles.cos()], dim=-1)",
+        "torch.stack([angles.cos(), angles.sin()], dim=-1)",
+        "test_positions.py::test_position_0_is_all_sines_0_and_cosines_1",
+        "Kyubyong/transformer 19",
+    ),
+    Mutant(
+        "the exponent counts channels twice",
+        "positions",
+        "rates = 10000.0 ** (-pairs / last)",
+        "rates = 10000.0 ** (-2 * pairs / last)",
+        "test_positions.py::"
+        "test_the_released_ladder_reaches_exactly_10000_times_2_pi[32]",
+        "OpenNMT-py 884",
+    ),
+    Mutant(
+        "the rates are computed in single precision",
+        "positions",
+        "pairs = torch.arange(d_model // 2, dtype=torch.float64)",
+        "pairs = torch.arange(d_model // 2, dtype=torch.float32)",
+        "test_positions.py::test_a_step_ahead_is_a_rotation",
+        "Kyubyong/transformer 19; OpenNMT-py 884",
+    ),
+    Mutant(
+        "one table for every dtype",
+        "positions",
+        "table = self.tables.get((x.device, x.dtype))",
+        "table = next(iter(self.tables.values()), None)",
+        "test_positions.py::test_a_cast_there_and_back_loses_nothing",
+        "fairseq 5213; espnet 1060",
+    ),
+    # -- model ---------------------------------------------------------------
+    Mutant(
+        "the output matrix is not tied",
+        "model",
+        "self.tgt_embedding = self.output = self.src_embedding",
+        "self.tgt_embedding = self.src_embedding\n"
+        "        self.output = token_embedding(config)",
+        "test_embeddings.py::"
+        "test_tied_is_one_storage_after_everything_and_untied_is_three[True]",
+        "OpenNMT-tf 363; OpenNMT-py 560; nematus 117",
+    ),
+    Mutant(
+        "the tie is lost by loading",
+        "model",
+        "    return model.eval()",
+        "    model.output = token_embedding(model.config)\n"
+        "    model.output.load_state_dict(model.src_embedding.state_dict())\n"
+        "    return model.eval()",
+        "test_embeddings.py::"
+        "test_tied_is_one_storage_after_everything_and_untied_is_three[True]",
+        "fairseq 743; OpenNMT-tf 363",
+    ),
+    Mutant(
+        "evaluation sees the future",
+        "model",
+        "masks = target_mask(tgt_in, pad_id), padding_mask(src, pad_id)",
+        "masks = target_mask(tgt_in, pad_id), padding_mask(src, pad_id)\n"
+        "        if not self.training:\n"
+        "            masks = padding_mask(tgt_in, pad_id), masks[1]",
+        "test_model.py::"
+        "test_a_later_target_token_changes_no_earlier_output[plain-eval]",
+        "shiyu-coder/Kronos 199; d2l, decoder block",
+    ),
+    Mutant(
+        "the memory's padding is read",
+        "model",
+        "masks = target_mask(tgt_in, pad_id), padding_mask(src, pad_id)",
+        "masks = target_mask(tgt_in, pad_id), padding_mask(src, -1)",
+        "test_model.py::"
+        "test_a_sentence_gives_the_same_logits_alone_and_in_any_batch",
+        "OpenNMT-py 137; Kyubyong/transformer 69",
+    ),
+    Mutant(
+        "a final norm after post-norm layers",
+        "model",
+        "if config.pre_norm:",
+        "if True:",
+        "test_config.py::test_parameters_are_counted_exactly[config4-61504]",
+        "jadore801120/attention-is-all-you-need-pytorch 142: a norm too many",
+    ),
+    Mutant(
+        "no dropout on embeddings and positions",
+        "model",
+        "x = self.dropout(self.src_positions(self.src_embedding(src)))",
+        "x = self.src_positions(self.src_embedding(src))",
+        "test_model.py::"
+        "test_dropout_falls_on_the_sum_of_embedding_and_position[encoder]",
+        "labml: none there",
+    ),
+    Mutant(
+        "each step stands at position 0",
+        "model",
+        "self.tgt_positions(x, start)",
+        "self.tgt_positions(x)",
+        "test_model.py::"
+        "test_writing_step_by_step_equals_the_teacher_forced_pass",
+        "jadore801120/attention-is-all-you-need-pytorch 93",
+    ),
+    Mutant(
+        "the target is read with the source's matrix",
+        "model",
+        "self.tgt_positions(self.tgt_embedding(tgt_in))",
+        "self.tgt_positions(self.src_embedding(tgt_in))",
+        "test_embeddings.py::"
+        "test_untied_matrices_are_drawn_apart_and_used_each_in_its_place",
+        "hyunwoongko/transformer 11: the source's for the target's",
+    ),
+    # -- configuration -------------------------------------------------------
+    Mutant(
+        "attention weights are dropped by default",
+        "config",
+        "p_drop_attention: float = 0.0",
+        "p_drop_attention: float = 0.1",
+        "test_config.py::test_the_default_is_the_papers_way[p_drop_attention]",
+        "tensor2tensor base_v2 and most that quote it",
+    ),
+    Mutant(
+        "LayerNorm's eps is torch's",
+        "config",
+        "layer_norm_eps: float = 1e-6",
+        "layer_norm_eps: float = 1e-5",
+        "test_config.py::test_the_default_is_the_papers_way[layer_norm_eps]",
+        "labml, d2l, pytorch-original-transformer",
+    ),
+    # -- data ----------------------------------------------------------------
+    Mutant(
+        "the decoder reads what it must say",
+        "batches",
+        "tgt_in=pad([[bos_id, *ids[:-1]] for ids in tgt], pad_id)",
+        "tgt_in=pad([list(ids) for ids in tgt], pad_id)",
+        "test_batches.py::test_the_decoder_reads_the_target_behind_bos",
+        "jadore801120/attention-is-all-you-need-pytorch 19",
+    ),
+    Mutant(
+        "test numbers are trained on",
+        "numbers",
+        "if not is_held_out(number):",
+        "if number >= 0:",
+        "test_numbers.py::test_a_number_to_train_on_is_never_held_out",
+        "-",
+    ),
+    # -- loss ----------------------------------------------------------------
+    Mutant(
+        "padding is learned",
+        "loss",
+        "ignore_index=pad_id",
+        "ignore_index=-100",
+        "test_loss.py::test_padding_gets_no_gradient",
+        "jadore801120/attention-is-all-you-need-pytorch 165",
+    ),
+    Mutant(
+        "the smoothing's mass is shared with the target",
+        "loss",
+        "spread = smoothing * W / (W - 1) if",
+        "spread = smoothing if",
+        "test_loss.py::test_the_default_is_a_tenth_over_the_others",
+        "Table in section 3 of most peers: W - 2, W - 1 or W",
+    ),
+    Mutant(
+        "perplexity from the smoothed loss",
+        "loss",
+        "nll = cross_entropy(logits.detach())",
+        "nll = loss.detach()",
+        "test_loss.py::test_nll_is_the_true_one_whatever_the_smoothing",
+        "OpenNMT-py 464, 462",
+    ),
+    Mutant(
+        "means instead of sums",
+        "loss",
+        'reduction="sum"',
+        'reduction="mean"',
+        "test_loss.py::test_all_three_are_sums_over_the_real_tokens",
+        "transformers 37474; OpenNMT-py 2022: mean of means",
+    ),
+    # -- optimiser and training ----------------------------------------------
+    Mutant(
+        "the warm-up's exponent",
+        "optimizer",
+        "step * warmup**-1.5",
+        "step * warmup**-0.5",
+        "test_optimizer.py::test_the_rate_of_the_base_model[1000-0.00017469]",
+        "labml: a schedule told otherwise than done",
+    ),
+    Mutant(
+        "the schedule starts at step 0",
+        "optimizer",
+        "noam_rate(done + 1, d_model",
+        "noam_rate(max(done, 1), d_model",
+        "test_optimizer.py::"
+        "test_the_scheduler_gives_formula_3_at_every_step[1.0]",
+        "harvardnlp/annotated-transformer: the schedule's own count",
+    ),
+    Mutant(
+        "beta2 is Adam's default",
+        "optimizer",
+        "betas=(0.9, 0.98)",
+        "betas=(0.9, 0.999)",
+        "test_optimizer.py::test_adam_is_the_papers",
+        "labml: .999",
+    ),
+    Mutant(
+        "divided by all positions, padding included",
+        "trainer",
+        "loss = sums.loss / sums.tokens",
+        "loss = sums.loss / batch.tgt_out.numel()",
+        "test_trainer.py::test_more_padding_trains_the_same",
+        "pytorch-original-transformer: batchmean",
+    ),
+    Mutant(
+        "gradients pile up",
+        "trainer",
+        "adam.zero_grad()",
+        "pass",
+        "test_trainer.py::test_training_equals_the_same_by_hand",
+        "joeynmt 81: accumulation",
+    ),
+    Mutant(
+        "training in the mode that the model came in",
+        "trainer",
+        "    model.train()\n",
+        "",
+        "test_trainer.py::test_training_drops_and_the_mode_stays",
+        "d2l: modes mixed up",
+    ),
+    # -- decoding ------------------------------------------------------------
+    Mutant(
+        "greedy search goes on behind the end",
+        "decoding",
+        "goes_on = (ids != config.eos_id) & (length",
+        "goes_on = (ids != -1) & (length",
+        "test_decoding.py::test_each_sentence_ends_in_its_own_time",
+        "harvardnlp/annotated-transformer: greedy_decode",
+    ),
+    Mutant(
+        "rows of the batch mixed up",
+        "decoding",
+        "rows, ids = rows[keep], ids[keep]",
+        "rows, ids = rows[: len(keep)], ids[keep]",
+        "test_decoding.py::"
+        "test_a_batch_is_decoded_like_its_sentences_one_by_one",
+        "OpenNMT-py 137; jadore801120 28",
+    ),
+    Mutant(
+        "writing begins with the padding",
+        "decoding",
+        "torch.full_like(rows, config.bos_id)",
+        "torch.full_like(rows, config.pad_id)",
+        "test_decoding.py::test_greedy_search_equals_the_naive_loop",
+        "harvardnlp/annotated-transformer 127, 106, 116",
+    ),
+    Mutant(
+        "scores that are no log-probabilities",
+        "decoding",
+        "model.step(ids, cache).log_softmax(-1).max(-1)",
+        "model.step(ids, cache).max(-1)",
+        "test_decoding.py::"
+        "test_the_reported_log_prob_is_the_teacher_forced_one",
+        "jadore801120/attention-is-all-you-need-pytorch 93",
+    ),
+    Mutant(
+        "the limit depends on the longest sentence of the batch",
+        "decoding",
+        "room = (src != config.pad_id).sum(1) + max_extra",
+        "room = (src != -1).sum(1) + max_extra",
+        "test_decoding.py::"
+        "test_without_an_end_the_limit_is_the_input_and_max_extra",
+        "OpenNMT-py 137: batch size changes BLEU",
+    ),
+]
+
+
+# -- Planting and running ----------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    """What pytest made of a test; pytest calls the methods.
+
+    Attributes:
+        passed: how many tests passed.
+        failures: the exceptions that ended tests, by their phase and type.
+        code: pytest's exit code; None: it never came to an end.
+        text: what it printed.
+    """
+
+    passed: int = 0
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    code: int | None = None
+    text: str = ""
+
+    def pytest_runtest_logreport(self, report) -> None:
+        self.passed += report.when == "call" and report.passed
+
+    def pytest_exception_interact(self, call, report) -> None:
+        # pytest.fail is what pytest.raises says when nothing was raised
+        kind = call.excinfo.type.__name__
+        self.failures.append((getattr(report, "when", "collect"), kind))
+
+    @property
+    def red(self) -> bool:
+        """An assertion failed in a test, and nothing else went wrong."""
+        kinds = (["call", "AssertionError"], ["call", "Failed"])
+        every = [list(failure) for failure in self.failures]
+        return self.code == 1 and bool(every) and all(f in kinds for f in every)
+
+    @property
+    def green(self) -> bool:
+        """All that was asked for passed."""
+        return self.code == 0 and self.passed > 0
+
+
+def run_tests(folder: str, tests: list[str]) -> None:
+    """In a process of its own: run tests against the package in a folder."""
+    for name in list(os.environ):
+        if name.startswith("PYTEST_"):  # nothing from the run around this one
+            del os.environ[name]
+    with open(f"{folder}/text", "w") as text:
+        os.dup2(text.fileno(), 1)
+        os.dup2(text.fileno(), 2)
+    sys.path.insert(0, folder)
+    import pytest
+
+    import transformer_lit
+
+    outcome = Outcome()
+    if Path(transformer_lit.__file__).is_relative_to(folder):
+        outcome.code = pytest.main(
+            [
+                *[str(TESTS / test) for test in tests],
+                f"--config-file={ROOT / 'pyproject.toml'}",
+                f"--rootdir={ROOT}",
+                "--hypothesis-profile=mutants",
+                "-qx",
+                *["-p", "no:cacheprovider", "-p", "no:xdist"],
+            ],
+            plugins=[outcome],
+        )
+    answer = {
+        "passed": outcome.passed,
+        "failures": outcome.failures,
+        "code": outcome.code,
+    }
+    Path(folder, "outcome").write_text(json.dumps(answer))
+
+
+def processes():
+    """Processes that start with torch imported, where the system can: most
+    of a short run's time is that import."""
+    methods = multiprocessing.get_all_start_methods()
+    method = "forkserver" if "forkserver" in methods else "spawn"
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(["torch", "hypothesis", "pytest"])
+    return context
+
+
+def run(
+    folder: Path, tests: list[str], mutant: Mutant | None = None
+) -> Outcome:
+    """Run tests on a copy of the package in `folder`, with a fault or not."""
+    ignored = shutil.ignore_patterns("__pycache__", "models", "results")
+    copy = folder / "transformer_lit"
+    shutil.copytree(PACKAGE, copy, ignore=ignored)
+    if mutant:
+        path = copy / f"{mutant.module}.py"
+        path.write_text(mutant.source(), encoding="utf-8")
+    process = processes().Process(
+        target=run_tests, args=(str(folder.resolve()), tests)
+    )
+    process.start()
+    process.join(300)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    outcome = Outcome(text=f"exit code {process.exitcode}\n")
+    if (folder / "text").exists():
+        outcome.text += (folder / "text").read_text(errors="replace")
+    if (folder / "outcome").exists():
+        vars(outcome).update(json.loads((folder / "outcome").read_text()))
+    return outcome
+
+
+# -- The table ---------------------------------------------------------------
+
+
+def table() -> str:
+    """The mutants as a table in Markdown."""
+    lines = ["| fault | module | red test | seen in |", "|---|---|---|---|"]
+    for mutant in MUTANTS:
+        test = mutant.test.partition("::")[2]
+        lines.append(
+            f"| {mutant.name} | `{mutant.module}` | `{test}` "
+            f"| {mutant.mirrors} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    names = sys.argv[1:]
+    if not names:
+        print(table())
+        return 0
+    chosen = [m for m in MUTANTS if " ".join(names) in m.name]
+    for mutant in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = run(Path(folder), [mutant.test], mutant)
+        print(f"== {mutant.name}: {'red' if outcome.red else 'NOT RED'}")
+        print(outcome.text)
+    return 0 if chosen else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
