@@ -119,16 +119,17 @@ MUTANTS = [
         "jadore801120/attention-is-all-you-need-pytorch 19",
     ),
     Mutant(
-        "empty rows have NaN gradients",
+        "a query with nothing to attend to is NaN",
         "attention",
-        "scores.masked_fill(~(mask | is_empty(mask)), -torch.inf)",
-        "scores.masked_fill(~mask, -torch.inf)",
+        "~(mask | is_empty(mask)), -torch.inf)\n"
+        "        weights = scores.softmax(-1).masked_fill(~mask, 0.0)",
+        "~mask, -torch.inf)\n        weights = scores.softmax(-1)",
         "test_attention.py::"
         "test_a_query_with_nothing_to_attend_to_gives_zeros[plain]",
         "pytorch 103749, 109517; transformers 32390, 38690",
     ),
     Mutant(
-        "empty rows get the mean of all values",
+        "a query with nothing to attend to reads the mean of all values",
         "attention",
         "return mixed.masked_fill(empty, 0.0)",
         "return mixed",
@@ -161,7 +162,7 @@ MUTANTS = [
         "ml-explore/mlx 1636: wiring",
     ),
     Mutant(
-        "the values of the keys' sequence get no map of their own",
+        "the values are the keys",
         "attention",
         "v = split_heads(self.w_v(memory), self.n_heads)",
         "v = split_heads(self.w_k(memory), self.n_heads)[..., : self.w_v"
@@ -476,7 +477,7 @@ MUTANTS = [
         "spread = smoothing * W / (W - 1) if",
         "spread = smoothing if",
         "test_loss.py::test_the_default_is_a_tenth_over_the_others",
-        "Table in section 3 of most peers: W - 2, W - 1 or W",
+        "peers share it among W, W - 1 or W - 2 tokens, unsaid",
     ),
     Mutant(
         "perplexity from the smoothed loss",
@@ -510,7 +511,7 @@ MUTANTS = [
         "noam_rate(max(done, 1), d_model",
         "test_optimizer.py::"
         "test_the_scheduler_gives_formula_3_at_every_step[1.0]",
-        "harvardnlp/annotated-transformer: the schedule's own count",
+        "harvardnlp/annotated-transformer: step 0 taken for step 1",
     ),
     Mutant(
         "beta2 is Adam's default",

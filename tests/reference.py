@@ -140,6 +140,7 @@ def position(
     return math.cos(angle) if odd else math.sin(angle)
 
 
+@torch.no_grad()
 def naive_greedy(
     model: tl.Transformer, sentence: list[int], max_extra: int
 ) -> tuple[list[int], float]:

@@ -232,7 +232,7 @@ def test_the_order_of_the_keys_does_not_matter():
 
 
 def test_widths_that_do_not_divide_are_refused():
-    with pytest.raises(ValueError, match="d_model=10.*n_heads=4"):
+    with pytest.raises(ValueError, match=r"d_model=10.*n_heads=4"):
         tl.MultiHeadAttention(10, 4)
     with pytest.raises(ValueError, match="d_k and d_v"):
         tl.MultiHeadAttention(10, 4, d_k=3)

@@ -213,6 +213,7 @@ BAD = [
         for value in (-0.1, 1.0, 1.5, math.nan, math.inf, "0.1", None)
     ],
     *[(name, value) for name in IDS for value in (-1, 9, 1000)],
+    ("pad_id", 0.5),
     ("pad_id", 1),  # which is BOS
     ("bos_id", 2),
     ("eos_id", 0),
@@ -222,6 +223,7 @@ BAD = [
     ("positions", None),
     ("layer_norm_eps", -1e-6),
     ("layer_norm_eps", math.nan),
+    ("layer_norm_eps", "1e-6"),
     ("max_len", 0),
     ("max_len", -5),
     ("max_len", 2.5),
@@ -234,19 +236,10 @@ def test_a_bad_value_is_an_error_that_names_its_field(name, value):
         tl.TransformerConfig(**(GOOD | {name: value}))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("pad_id", 0.5), ("layer_norm_eps", "1e-6")]
-)
-@pytest.mark.xfail(reason="check_config lets these through", strict=True)
-def test_a_bad_value_of_a_wrong_type_is_an_error_too(name, value):
-    with pytest.raises(ValueError, match=name):
-        tl.TransformerConfig(**(GOOD | {name: value}))
-
-
 @pytest.mark.parametrize("positions", ["sinusoidal", "released"])
 def test_sinusoids_need_an_even_width(positions):
     odd = {"vocab_size": 9, "d_model": 5, "n_heads": 1}
-    with pytest.raises(ValueError, match="d_model=5.*even"):
+    with pytest.raises(ValueError, match=r"d_model=5.*even"):
         tl.TransformerConfig(**odd, positions=positions)
     tl.TransformerConfig(**odd, positions="learned")
 

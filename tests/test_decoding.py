@@ -41,7 +41,7 @@ def real(src: Tensor, pad_id: int) -> list[list[int]]:
 
 
 def script(model: tl.Transformer, wanted: list[list[int]], monkeypatch) -> None:
-    """Make the model want these tokens, row by row, whatever it reads.
+    """Make the model want these tokens, and then 3s, whatever it reads.
 
     The first source token tells which row it is, so that rows may be
     dropped.
@@ -57,7 +57,8 @@ def script(model: tl.Transformer, wanted: list[list[int]], monkeypatch) -> None:
         cache.ids = torch.cat([cache.ids, ids[:, None]], dim=1)
         logits = torch.zeros(len(ids), model.config.vocab_size)
         for i, which in enumerate(cache.memory[:, 0, 0].long().tolist()):
-            logits[i, wanted[which][at]] = 5.0
+            line = [*wanted[which], 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
+            logits[i, line[at]] = 5.0
         return logits
 
     real_start = model.start

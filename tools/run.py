@@ -32,6 +32,18 @@ def is_stale(notebook: Path) -> bool:
     return nb.metadata.get("executed") != fingerprint(nb)
 
 
+def join_streams(cell: nbformat.NotebookNode) -> None:
+    """What a cell prints arrives in pieces, cut by chance: glue them."""
+    joined: list[nbformat.NotebookNode] = []
+    for output in cell.get("outputs", []):
+        same = joined and joined[-1].get("name") == output.get("name", "")
+        if same and output.output_type == "stream":
+            joined[-1].text += output.text
+        else:
+            joined.append(output)
+    cell.outputs = joined
+
+
 def run(notebook: Path) -> None:
     """Execute one notebook and store it; on an error nothing is stored."""
     nb = nbformat.read(notebook, 4)
@@ -46,6 +58,9 @@ def run(notebook: Path) -> None:
             resources={"metadata": {"path": empty}},
             timeout=900,
         ).execute()
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            join_streams(cell)
     nb.metadata["language_info"] = LANGUAGE
     nb.metadata["executed"] = fingerprint(nb)
     nbformat.write(nb, notebook)

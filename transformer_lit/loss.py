@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-# 05_4_regularization: 5.4 Regularization
+# 05_4_regularization: Sums, not means
 @dataclass
 class LossSums:
     """Sums over the real tokens of a batch; divide by `tokens` for means.
@@ -29,6 +29,7 @@ class LossSums:
     tokens: Tensor
 
 
+# 05_4_regularization: The loss
 def label_smoothed_loss(
     logits: Tensor,
     targets: Tensor,

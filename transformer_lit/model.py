@@ -311,7 +311,10 @@ def load_model(folder: str | Path) -> Transformer:
     )
     for path in (config, weights):
         if not path.is_file():
-            raise ValueError(f"{folder} holds no model: {path.name} is missing")
+            raise ValueError(
+                f"{folder} holds no model: {path.name} is missing; give a "
+                "folder that save_model wrote"
+            )
     try:
         about = json.loads(config.read_text("utf-8"))
         model = Transformer(TransformerConfig(**about["model"]))
