@@ -118,7 +118,7 @@ def test_the_reported_log_prob_is_the_teacher_forced_one(problem):
         tgt_in = torch.tensor([[config.bos_id, *said[:-1]]])
         logits = model(torch.tensor([sentence]), tgt_in)[0]
         log_probs = logits.log_softmax(-1)
-        want = sum(float(log_probs[t, token]) for t, token in enumerate(said))
+        want = sum(log_probs[t, token].item() for t, token in enumerate(said))
         assert best.log_prob == pytest.approx(want, abs=1e-9)
 
 

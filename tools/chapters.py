@@ -42,6 +42,15 @@ def read(text: Path) -> nbformat.NotebookNode:
     return jupytext.read(text)
 
 
+def write(notebook: nbformat.NotebookNode, path: Path) -> None:
+    """Store a notebook if it changed, whole or not at all."""
+    text = nbformat.writes(notebook, 4) + "\n"
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        part = path.with_suffix(".part")
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+
+
 def tags(cell: nbformat.NotebookNode) -> list[str]:
     """A cell's tags."""
     return list(cell.metadata.get("tags", []))

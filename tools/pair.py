@@ -24,6 +24,7 @@ from chapters import (
     read,
     tags,
     texts,
+    write,
 )
 from jupytext.config import load_jupytext_config
 
@@ -122,7 +123,7 @@ def main() -> int:
         agree = [check(text) for text in texts()]
         return 0 if all(agree) else 1
     for text in texts():
-        nbformat.write(join(text), notebook_of(text))
+        write(join(text), notebook_of(text))
     return 0
 
 

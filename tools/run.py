@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import nbformat
-from chapters import fingerprint, named, notebook_of
+from chapters import fingerprint, named, notebook_of, write
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -63,7 +63,7 @@ def run(notebook: Path) -> None:
             join_streams(cell)
     nb.metadata["language_info"] = LANGUAGE
     nb.metadata["executed"] = fingerprint(nb)
-    nbformat.write(nb, notebook)
+    write(nb, notebook)
 
 
 def main() -> int:

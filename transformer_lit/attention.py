@@ -32,7 +32,8 @@ def scaled_dot_product(
         q: queries [..., T, K].  k: keys [..., S, K].  v: values [..., S, V].
         mask: bool, broadcastable to [..., T, S]; True where a query may
             attend. None: everywhere.
-        p_drop: the rate of dropout on the weights; the paper has none.
+        p_drop: the rate of dropout on the weights; the paper mentions none
+            for translation.
 
     Returns:
         The mixed values [..., T, V] and the weights [..., T, S]. A query
@@ -98,7 +99,8 @@ class MultiHeadAttention(nn.Module):
         n_heads: H.
         d_k, d_v: K and V, the widths of one head; None: D / H.
         bias: biases on all four maps, as in the code the authors released.
-        p_drop: the rate of dropout on the weights; the paper has none.
+        p_drop: the rate of dropout on the weights; the paper mentions none
+            for translation.
 
     Raises:
         ValueError: d_model is not a multiple of n_heads, and d_k or d_v is

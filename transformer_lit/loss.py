@@ -13,6 +13,30 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+# 05_4_regularization: Two conventions
+def evenly(smoothing: float, W: int, convention: str) -> float:
+    """The mass that the convention "all" would spread for the same targets.
+
+    Args:
+        smoothing: the mass asked for.
+        W: the size of the vocabulary.
+        convention: in which it was asked for, "others" or "all".
+
+    Raises:
+        ValueError: smoothing is not in [0, 1) or too large for W, or there
+            is no such convention.
+    """
+    if convention not in ("others", "all"):
+        raise ValueError(f"convention={convention!r} must be 'others' or 'all'")
+    spread = smoothing * W / (W - 1) if convention == "others" else smoothing
+    if not (0.0 <= smoothing < 1.0 and spread <= 1.0):
+        raise ValueError(
+            f"smoothing={smoothing} must lie in [0, 1), and leave the target "
+            f"no less than the other {W - 1} tokens"
+        )
+    return spread
+
+
 # 05_4_regularization: Sums, not means
 @dataclass
 class LossSums:
@@ -49,20 +73,15 @@ def label_smoothed_loss(
             released code did; "all" over all W, the target included.
 
     Raises:
-        ValueError: smoothing is not in [0, 1), or the shapes do not agree.
+        ValueError: smoothing is not in [0, 1), there is no such convention,
+            or the shapes do not agree.
     """
     if logits.shape[:-1] != targets.shape:
         raise ValueError(
             f"logits {list(logits.shape)} and targets {list(targets.shape)} "
             "do not agree; logits need one more axis, the vocabulary"
         )
-    W = logits.shape[-1]
-    spread = smoothing * W / (W - 1) if convention == "others" else smoothing
-    if not (0.0 <= smoothing < 1.0 and spread <= 1.0):
-        raise ValueError(
-            f"smoothing={smoothing} must lie in [0, 1), and leave the target "
-            f"no less than the other {W - 1} tokens"
-        )
+    spread = evenly(smoothing, logits.shape[-1], convention)
     logits, targets = logits.flatten(0, -2), targets.flatten()
     cross_entropy = partial(
         F.cross_entropy, target=targets, ignore_index=pad_id, reduction="sum"
@@ -74,5 +93,6 @@ def label_smoothed_loss(
 
 __all__ = [
     "LossSums",
+    "evenly",
     "label_smoothed_loss",
 ]

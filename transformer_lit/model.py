@@ -61,6 +61,10 @@ def final_norm(config: TransformerConfig) -> nn.Module:
     return nn.Identity()
 
 
+Maps = list[Tensor] | None
+"""A list to which attention weights are appended; None: nobody asks."""
+
+
 class Encoder(nn.Module):
     """N encoder layers, section 3.1."""
 
@@ -72,13 +76,18 @@ class Encoder(nn.Module):
         )
         self.norm = final_norm(config)
 
-    def forward(
-        self, x: Tensor, src_mask: Tensor, maps: list[Tensor] | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, src_mask: Tensor, maps: Maps = None) -> Tensor:
         """[B, S, D] -> [B, S, D]; arguments as in `EncoderLayer`."""
         for layer in self.layers:
             x = layer(x, src_mask, maps)
         return self.norm(x)
+
+
+def decoder_layer(config: TransformerConfig) -> DecoderLayer:
+    """A decoder layer of the configuration's sizes."""
+    return DecoderLayer(
+        config, attention(config), attention(config), feed_forward(config)
+    )
 
 
 class Decoder(nn.Module):
@@ -87,13 +96,7 @@ class Decoder(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            DecoderLayer(
-                config,
-                attention(config),
-                attention(config),
-                feed_forward(config),
-            )
-            for _ in range(config.n_layers)
+            decoder_layer(config) for _ in range(config.n_layers)
         )
         self.norm = final_norm(config)
 
@@ -110,7 +113,7 @@ class Decoder(nn.Module):
         src_mask: Tensor,
         *,
         caches: list[LayerCache] | None = None,
-        maps: list[Tensor] | None = None,
+        maps: Maps = None,
     ) -> Tensor:
         """[B, T, D] -> [B, T, D]; arguments as in `DecoderLayer`."""
         if caches is None:
@@ -157,9 +160,7 @@ class EncoderDecoder(nn.Module):
         """Source [B, S] and shifted target [B, T] to logits [B, T, W]."""
         return self.decode(tgt_in, self.encode(src), src=src)
 
-    def encode(
-        self, src: Tensor, *, maps: list[Tensor] | None = None
-    ) -> Tensor:
+    def encode(self, src: Tensor, *, maps: Maps = None) -> Tensor:
         """Source ids [B, S] to the memory [B, S, D].
 
         Args:
@@ -170,12 +171,7 @@ class EncoderDecoder(nn.Module):
         return self.encoder(x, padding_mask(src, self.config.pad_id), maps)
 
     def decode(
-        self,
-        tgt_in: Tensor,
-        memory: Tensor,
-        *,
-        src: Tensor,
-        maps: list[Tensor] | None = None,
+        self, tgt_in: Tensor, memory: Tensor, *, src: Tensor, maps: Maps = None
     ) -> Tensor:
         """Shifted target ids [B, T] and the memory to logits [B, T, W].
 
@@ -318,7 +314,7 @@ def load_model(folder: str | Path) -> Transformer:
     try:
         about = json.loads(config.read_text("utf-8"))
         model = Transformer(TransformerConfig(**about["model"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"{config} is damaged ({why(error)}); copy or train the model again"
         ) from None
@@ -337,9 +333,11 @@ __all__ = [
     "DecoderCache",
     "Encoder",
     "EncoderDecoder",
+    "Maps",
     "Transformer",
     "attention",
     "count_parameters",
+    "decoder_layer",
     "feed_forward",
     "final_norm",
     "load_model",
