@@ -91,21 +91,26 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 # 03_2_attention: The layer
-class MultiHeadAttention(nn.Module):
-    """Multi-head attention, section 3.2.2.
-
-    Args:
-        d_model: D, the width of input and output.
-        n_heads: H.
-        d_k, d_v: K and V, the widths of one head; None: D / H.
-        bias: biases on all four maps, as in the code the authors released.
-        p_drop: the rate of dropout on the weights; the paper mentions none
-            for translation.
+def head_widths(
+    d_model: int, n_heads: int, d_k: int | None = None, d_v: int | None = None
+) -> tuple[int, int]:
+    """K and V, the widths of one head; D / H where they are not given.
 
     Raises:
         ValueError: d_model is not a multiple of n_heads, and d_k or d_v is
             not given.
     """
+    if d_model % n_heads and (d_k is None or d_v is None):
+        raise ValueError(
+            f"d_model={d_model} is not a multiple of n_heads={n_heads}; "
+            "change one of them or give d_k and d_v"
+        )
+    share = d_model // n_heads
+    return d_k or share, d_v or share
+
+
+class HeadMaps(nn.Module):
+    """The four maps of `MultiHeadAttention`, whose arguments it takes."""
 
     def __init__(
         self,
@@ -118,12 +123,7 @@ class MultiHeadAttention(nn.Module):
         p_drop: float = 0.0,
     ) -> None:
         super().__init__()
-        if d_model % n_heads and (d_k is None or d_v is None):
-            raise ValueError(
-                f"d_model={d_model} is not a multiple of n_heads={n_heads}; "
-                "change one of them or give d_k and d_v"
-            )
-        d_k, d_v = d_k or d_model // n_heads, d_v or d_model // n_heads
+        d_k, d_v = head_widths(d_model, n_heads, d_k, d_v)
         self.n_heads, self.p_drop = n_heads, p_drop
         self.w_q = nn.Linear(d_model, n_heads * d_k, bias)
         self.w_k = nn.Linear(d_model, n_heads * d_k, bias)
@@ -138,6 +138,23 @@ class MultiHeadAttention(nn.Module):
         k = split_heads(self.w_k(memory), self.n_heads)
         v = split_heads(self.w_v(memory), self.n_heads)
         return k, v
+
+
+class MultiHeadAttention(HeadMaps):
+    """Multi-head attention, section 3.2.2.
+
+    Args:
+        d_model: D, the width of input and output.
+        n_heads: H.
+        d_k, d_v: K and V, the widths of one head; None: D / H.
+        bias: biases on all four maps, as in the code the authors released.
+        p_drop: the rate of dropout on the weights; the paper mentions none
+            for translation.
+
+    Raises:
+        ValueError: d_model is not a multiple of n_heads, and d_k or d_v is
+            not given.
+    """
 
     def attend(
         self,
@@ -172,9 +189,11 @@ class MultiHeadAttention(nn.Module):
 
 
 __all__ = [
+    "HeadMaps",
     "MultiHeadAttention",
     "fused_attention",
     "glorot",
+    "head_widths",
     "is_empty",
     "merge_heads",
     "scaled_dot_product",
