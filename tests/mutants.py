@@ -449,8 +449,8 @@ MUTANTS = [
     Mutant(
         "the decoder reads what it must say",
         "batches",
-        "tgt_in=pad([[bos_id, *ids[:-1]] for ids in tgt], pad_id)",
-        "tgt_in=pad([list(ids) for ids in tgt], pad_id)",
+        "[bos_id, *tgt[:-1]]",
+        "list(tgt)",
         "test_batches.py::test_the_decoder_reads_the_target_behind_bos",
         "jadore801120/attention-is-all-you-need-pytorch 19",
     ),

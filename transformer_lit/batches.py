@@ -44,11 +44,10 @@ def make_batch(
     pairs: list[tuple[list[int], list[int]]], *, pad_id: int, bos_id: int
 ) -> Batch:
     """Pairs of source and target ids, each with its EOS, to a batch."""
-    src, tgt = [list(side) for side in zip(*pairs, strict=True)]
     return Batch(
-        src=pad(src, pad_id),
-        tgt_in=pad([[bos_id, *ids[:-1]] for ids in tgt], pad_id),
-        tgt_out=pad(tgt, pad_id),
+        src=pad([src for src, _ in pairs], pad_id),
+        tgt_in=pad([[bos_id, *tgt[:-1]] for _, tgt in pairs], pad_id),
+        tgt_out=pad([tgt for _, tgt in pairs], pad_id),
     )
 
 

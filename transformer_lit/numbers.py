@@ -68,7 +68,7 @@ def german(number: int) -> str:
     return word + three_digits(rest, "de") if rest or not thousands else word
 
 
-# 05_1_data: One vocabulary for both languages
+# 05_1_data: Pieces for a miniature
 UNITS = "zero one two three four five six seven eight nine ten eleven twelve \
 thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
 TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
@@ -80,6 +80,7 @@ ZEHNER = "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig"
 GERMAN = [*EINER, *ZEHNER.split(), "ein", "und", "hundert", "tausend"]
 
 
+# As a regular expression: this piece, or else that one, longer ones first.
 LONGEST_FIRST = "|".join(sorted(GERMAN, key=len, reverse=True))
 
 

@@ -27,13 +27,16 @@ def sinusoids(
         float64 [T, D].
 
     Raises:
-        ValueError: d_model is odd, or too small for the released ladder.
+        ValueError: d_model is odd, or too small for the released rates.
     """
-    if d_model % 2 or (released and d_model < 4):
+    if d_model % 2:
         raise ValueError(
-            f"d_model={d_model} must be even"
-            + (" and at least 4" if released else "")
-            + ": sines and cosines come in pairs"
+            f"d_model={d_model} must be even: sines and cosines come in pairs"
+        )
+    if released and d_model < 4:
+        raise ValueError(
+            f"d_model={d_model} must be at least 4: the released rates run "
+            "from a first pair to a last"
         )
     pairs = torch.arange(d_model // 2, dtype=torch.float64)
     last = d_model // 2 - 1 if released else d_model // 2
@@ -68,7 +71,7 @@ class SinusoidalPositions(nn.Module):
         end = start + x.shape[1]
         table = self.tables.get((x.device, x.dtype))
         if table is None or len(table) < end:
-            room = max(64, 1 << (end - 1).bit_length())  # the next power of 2
+            room = max(64, 2 ** (end - 1).bit_length())  # a power of 2, >= end
             table = sinusoids(room, self.d_model, released=self.released).to(x)
             self.tables[x.device, x.dtype] = table
         return x + table[start:end]

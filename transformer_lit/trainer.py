@@ -45,7 +45,8 @@ def fit(
     """Train by the recipe of section 5, one update at a time.
 
     Args:
-        model: is put into train mode and changed in place.
+        model: is put into train mode before the first update, and changed
+            in place.
         batches: where the sentence pairs come from.
         steps: how many updates.
         warmup: of the schedule, section 5.3.
