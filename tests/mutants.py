@@ -376,10 +376,10 @@ MUTANTS = [
     Mutant(
         "evaluation sees the future",
         "model",
-        "masks = target_mask(tgt_in, pad_id), padding_mask(src, pad_id)",
-        "masks = target_mask(tgt_in, pad_id), padding_mask(src, pad_id)\n"
+        "tgt_mask = target_mask(tgt_in, self.config.pad_id)",
+        "tgt_mask = target_mask(tgt_in, self.config.pad_id)\n"
         "        if not self.training:\n"
-        "            masks = padding_mask(tgt_in, pad_id), masks[1]",
+        "            tgt_mask = padding_mask(tgt_in, self.config.pad_id)",
         "test_model.py::"
         "test_a_later_target_token_changes_no_earlier_output[plain-eval]",
         "shiyu-coder/Kronos 199; d2l, decoder block",
@@ -387,8 +387,10 @@ MUTANTS = [
     Mutant(
         "the memory's padding is read",
         "model",
-        "masks = target_mask(tgt_in, pad_id), padding_mask(src, pad_id)",
-        "masks = target_mask(tgt_in, pad_id), padding_mask(src, -1)",
+        "tgt_mask = target_mask(tgt_in, self.config.pad_id)\n"
+        "        src_mask = padding_mask(src, self.config.pad_id)",
+        "tgt_mask = target_mask(tgt_in, self.config.pad_id)\n"
+        "        src_mask = padding_mask(src, -1)",
         "test_model.py::"
         "test_a_sentence_gives_the_same_logits_alone_and_in_any_batch",
         "OpenNMT-py 137; Kyubyong/transformer 69",
@@ -396,8 +398,8 @@ MUTANTS = [
     Mutant(
         "a final norm after post-norm layers",
         "model",
-        "if config.pre_norm:",
-        "if True:",
+        "if config.pre_norm:\n        return LayerNorm",
+        "if True:\n        return LayerNorm",
         "test_config.py::test_parameters_are_counted_exactly[config4-61504]",
         "jadore801120/attention-is-all-you-need-pytorch 142: a norm too many",
     ),
@@ -466,23 +468,25 @@ MUTANTS = [
     Mutant(
         "padding is learned",
         "loss",
-        "ignore_index=pad_id",
-        "ignore_index=-100",
+        "ignore_index=pad_id,\n",
+        "ignore_index=-100,\n",
         "test_loss.py::test_padding_gets_no_gradient",
         "jadore801120/attention-is-all-you-need-pytorch 165",
     ),
     Mutant(
         "the smoothing's mass is shared with the target",
         "loss",
-        "spread = smoothing * W / (W - 1) if",
-        "spread = smoothing if",
+        "for_all = smoothing * W / (W - 1)",
+        "for_all = smoothing",
         "test_loss.py::test_the_default_is_a_tenth_over_the_others",
         "peers share it among W, W - 1 or W - 2 tokens, unsaid",
     ),
     Mutant(
         "perplexity from the smoothed loss",
         "loss",
-        "nll = cross_entropy(logits.detach())",
+        "nll = F.cross_entropy(\n"
+        '        logits.detach(), targets, ignore_index=pad_id, reduction="sum"\n'
+        "    )",
         "nll = loss.detach()",
         "test_loss.py::test_nll_is_the_true_one_whatever_the_smoothing",
         "OpenNMT-py 464, 462",
@@ -490,8 +494,8 @@ MUTANTS = [
     Mutant(
         "means instead of sums",
         "loss",
-        'reduction="sum"',
-        'reduction="mean"',
+        'reduction="sum",\n',
+        'reduction="mean",\n',
         "test_loss.py::test_all_three_are_sums_over_the_real_tokens",
         "transformers 37474; OpenNMT-py 2022: mean of means",
     ),

@@ -430,6 +430,13 @@ def test_a_folder_holds_two_files_and_nothing_pickled(tmp_path):
     assert "src_embedding.weight" in head[8 : 8 + length].decode()
 
 
+def test_both_files_have_the_permissions_of_any_file(tmp_path):
+    tl.save_model(tl.Transformer(tl.TransformerConfig.miniature(9)), tmp_path)
+    (tmp_path / "any file").write_text("")
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
 def test_a_failed_save_leaves_the_finished_files_alone(tmp_path):
     model = tl.Transformer(tl.TransformerConfig.miniature(9))
     tl.save_model(model, tmp_path)

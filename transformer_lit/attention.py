@@ -51,8 +51,8 @@ def scaled_dot_product(
 
 # 03_2_attention: Where do the scores start?
 def glorot(linear: nn.Linear, gain: float = 1.0) -> None:
-    """Glorot's uniform initialisation, biases zero (ours to state: the paper
-    does not; the released code did so)."""
+    """Glorot's uniform initialisation, biases zero, as in the code that the
+    authors released; the paper does not say."""
     nn.init.xavier_uniform_(linear.weight, gain)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)

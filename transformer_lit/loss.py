@@ -6,7 +6,6 @@ From book/05_4_regularization.md.
 # Written by tools/export.py. Edit the chapter instead.
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import torch.nn.functional as F
@@ -14,8 +13,8 @@ from torch import Tensor
 
 
 # 05_4_regularization: Two conventions
-def evenly(smoothing: float, W: int, convention: str) -> float:
-    """The mass that the convention "all" would spread for the same targets.
+def smoothing_for_all(smoothing: float, W: int, convention: str) -> float:
+    """The smoothing that gives the same targets by the convention "all".
 
     Args:
         smoothing: the mass asked for.
@@ -26,15 +25,18 @@ def evenly(smoothing: float, W: int, convention: str) -> float:
         ValueError: smoothing is not in [0, 1) or too large for W, or there
             is no such convention.
     """
-    if convention not in ("others", "all"):
+    if convention == "others":
+        for_all = smoothing * W / (W - 1)
+    elif convention == "all":
+        for_all = smoothing
+    else:
         raise ValueError(f"convention={convention!r} must be 'others' or 'all'")
-    spread = smoothing * W / (W - 1) if convention == "others" else smoothing
-    if not (0.0 <= smoothing < 1.0 and spread <= 1.0):
+    if not (0.0 <= smoothing < 1.0 and for_all <= 1.0):
         raise ValueError(
             f"smoothing={smoothing} must lie in [0, 1), and leave the target "
             f"no less than the other {W - 1} tokens"
         )
-    return spread
+    return for_all
 
 
 # 05_4_regularization: Sums, not means
@@ -81,18 +83,23 @@ def label_smoothed_loss(
             f"logits {list(logits.shape)} and targets {list(targets.shape)} "
             "do not agree; logits need one more axis, the vocabulary"
         )
-    spread = evenly(smoothing, logits.shape[-1], convention)
+    for_all = smoothing_for_all(smoothing, logits.shape[-1], convention)
     logits, targets = logits.flatten(0, -2), targets.flatten()
-    cross_entropy = partial(
-        F.cross_entropy, target=targets, ignore_index=pad_id, reduction="sum"
+    loss = F.cross_entropy(
+        logits,
+        targets,
+        ignore_index=pad_id,
+        reduction="sum",
+        label_smoothing=for_all,
     )
-    loss = cross_entropy(logits, label_smoothing=spread)
-    nll = cross_entropy(logits.detach())
+    nll = F.cross_entropy(
+        logits.detach(), targets, ignore_index=pad_id, reduction="sum"
+    )
     return LossSums(loss, nll, (targets != pad_id).sum())
 
 
 __all__ = [
     "LossSums",
-    "evenly",
     "label_smoothed_loss",
+    "smoothing_for_all",
 ]

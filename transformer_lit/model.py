@@ -8,11 +8,11 @@ From book/03_6_transformer.md.
 import dataclasses
 import json
 import os
-from collections.abc import Iterable
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
-from typing import cast
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -53,7 +53,6 @@ def feed_forward(config: TransformerConfig) -> FeedForward:
     return FeedForward(config.d_model, config.d_ff, config.p_drop_relu)
 
 
-# 03_6_transformer: Does a stack need a norm at its end?
 def final_norm(config: TransformerConfig) -> nn.Module:
     """Post-norm layers end normalised; a pre-norm stack needs one more."""
     if config.pre_norm:
@@ -102,7 +101,7 @@ class Decoder(nn.Module):
 
     def open_caches(self, memory: Tensor) -> list[LayerCache]:
         """One empty cache a layer over the encoder's output [B, S, D]."""
-        layers = cast(Iterable[DecoderLayer], self.layers)
+        layers: Any = self.layers
         return [layer.open_cache(memory) for layer in layers]
 
     def forward(
@@ -167,8 +166,9 @@ class EncoderDecoder(nn.Module):
             src: source ids.
             maps: if given, each layer's attention weights are appended.
         """
+        src_mask = padding_mask(src, self.config.pad_id)
         x = self.dropout(self.src_positions(self.src_embedding(src)))
-        return self.encoder(x, padding_mask(src, self.config.pad_id), maps)
+        return self.encoder(x, src_mask, maps)
 
     def decode(
         self, tgt_in: Tensor, memory: Tensor, *, src: Tensor, maps: Maps = None
@@ -181,10 +181,11 @@ class EncoderDecoder(nn.Module):
             src: the source ids; they tell which of the memory is padding.
             maps: if given, each layer's self and cross weights are appended.
         """
-        pad_id = self.config.pad_id
+        tgt_mask = target_mask(tgt_in, self.config.pad_id)
+        src_mask = padding_mask(src, self.config.pad_id)
         x = self.dropout(self.tgt_positions(self.tgt_embedding(tgt_in)))
-        masks = target_mask(tgt_in, pad_id), padding_mask(src, pad_id)
-        return self.output.logits(self.decoder(x, memory, *masks, maps=maps))
+        x = self.decoder(x, memory, tgt_mask, src_mask, maps=maps)
+        return self.output.logits(x)
 
 
 # 03_6_transformer: Writing one token at a time
@@ -208,7 +209,8 @@ class DecoderCache:
         """Keep these rows of the batch, in this order; rows is int64 [B]."""
         for layer in self.layers:
             layer.select(rows)
-        self.memory, self.src_mask = self.memory[rows], self.src_mask[rows]
+        self.memory = self.memory[rows]
+        self.src_mask = self.src_mask[rows]
         self.ids = self.ids[rows]
 
 
@@ -239,33 +241,32 @@ class Transformer(EncoderDecoder):
         tgt_mask = padding_mask(cache.ids, self.config.pad_id)
         x = self.tgt_embedding(ids[:, None])
         x = self.dropout(self.tgt_positions(x, start))
-        masks = tgt_mask, cache.src_mask
-        x = self.decoder(x, cache.memory, *masks, caches=cache.layers)
+        x = self.decoder(
+            x, cache.memory, tgt_mask, cache.src_mask, caches=cache.layers
+        )
         return self.output.logits(x[:, 0])
 
 
 # 03_6_transformer: Third witness: the count
 def count_parameters(config: TransformerConfig) -> int:
     """How many numbers `Transformer(config)` learns, by formula."""
-    D, F, H, W = (
-        config.d_model,
-        config.d_ff,
-        config.n_heads,
-        config.vocab_size,
-    )
+    D, F, H = config.d_model, config.d_ff, config.n_heads
     K, V = config.head_sizes
-    bias = config.attention_bias
-    attention = 2 * D * H * K + 2 * D * H * V + bias * (2 * H * K + H * V + D)
+    attention = 2 * D * H * K + 2 * D * H * V
+    if config.attention_bias:
+        attention += 2 * H * K + H * V + D
     feed_forward = 2 * D * F + F + D
     norm = 2 * D
-    encoder = attention + feed_forward + 2 * norm
-    decoder = 2 * attention + feed_forward + 3 * norm
-    stacks = config.n_layers * (encoder + decoder)
-    final = 2 * norm if config.pre_norm else 0
-    embeddings = (1 if config.tie_embeddings else 3) * W * D
-    learned = config.positions == "learned"
-    positions = 2 * config.max_len * D if learned else 0
-    return stacks + final + embeddings + positions
+    encoder_layer = attention + feed_forward + 2 * norm
+    decoder_layer = 2 * attention + feed_forward + 3 * norm
+    matrices = 1 if config.tie_embeddings else 3
+    total = matrices * config.vocab_size * D
+    total += config.n_layers * (encoder_layer + decoder_layer)
+    if config.pre_norm:
+        total += 2 * norm
+    if config.positions == "learned":
+        total += 2 * config.max_len * D
+    return total
 
 
 # 03_6_transformer: To a file and back
@@ -282,15 +283,17 @@ def save_model(model: Transformer, folder: str | Path, **about: object) -> None:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = {"model": dataclasses.asdict(model.config), **about}
-    part = folder / "config.json.part"
-    part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    weights = folder / "weights.safetensors.part"
-    save_weights(model, str(weights))
-    os.replace(weights, folder / "weights.safetensors")
-    os.replace(part, folder / "config.json")
+    config_part = folder / "config.json.part"
+    config_part.write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+    weights_part = folder / "weights.safetensors.part"
+    save_weights(model, str(weights_part))
+    # safetensors writes a file for its owner alone: share it like the other.
+    shutil.copymode(config_part, weights_part)
+    os.replace(weights_part, folder / "weights.safetensors")
+    os.replace(config_part, folder / "config.json")
 
 
-def why(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """An error in at most one line."""
     return shorten(f"{type(error).__name__}: {error}", 160)
 
@@ -302,28 +305,28 @@ def load_model(folder: str | Path) -> Transformer:
         ValueError: the folder holds no model, or not a sound one; the
             message is one line and names the file.
     """
-    config, weights = (
-        Path(folder) / name for name in ("config.json", "weights.safetensors")
-    )
-    for path in (config, weights):
-        if not path.is_file():
+    config_file = Path(folder) / "config.json"
+    weights_file = Path(folder) / "weights.safetensors"
+    for file in (config_file, weights_file):
+        if not file.is_file():
             raise ValueError(
-                f"{folder} holds no model: {path.name} is missing; give a "
+                f"{folder} holds no model: {file.name} is missing; give a "
                 "folder that save_model wrote"
             )
     try:
-        about = json.loads(config.read_text("utf-8"))
+        about = json.loads(config_file.read_text("utf-8"))
         model = Transformer(TransformerConfig(**about["model"]))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
-            f"{config} is damaged ({why(error)}); copy or train the model again"
+            f"{config_file} is damaged ({one_line(error)}); copy or train the "
+            "model again"
         ) from None
     try:
-        load_weights(model, str(weights))
+        load_weights(model, str(weights_file))
     except (RuntimeError, SafetensorError) as error:
         raise ValueError(
-            f"{weights} is damaged or belongs to another config.json "
-            f"({why(error)}); copy or train the model again"
+            f"{weights_file} is damaged or belongs to another config.json "
+            f"({one_line(error)}); copy or train the model again"
         ) from None
     return model.eval()
 
@@ -341,8 +344,8 @@ __all__ = [
     "feed_forward",
     "final_norm",
     "load_model",
+    "one_line",
     "position_encoding",
     "save_model",
     "token_embedding",
-    "why",
 ]

@@ -55,16 +55,14 @@ def fit(
     Yields:
         What each update did.
     """
+    pad_id = model.config.pad_id
     adam, schedule = noam(model, warmup)
     model.train()
     for step in range(1, steps + 1):
         batch = next(batches)
         logits = model(batch.src, batch.tgt_in)
         sums = label_smoothed_loss(
-            logits,
-            batch.tgt_out,
-            pad_id=model.config.pad_id,
-            smoothing=smoothing,
+            logits, batch.tgt_out, pad_id=pad_id, smoothing=smoothing
         )
         loss = sums.loss / sums.tokens
         adam.zero_grad()
