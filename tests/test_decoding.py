@@ -259,3 +259,9 @@ def test_decoding_leaves_no_gradient_and_no_change():
     assert all(parameter.grad is None for parameter in model.parameters())
     for name, weight in model.state_dict().items():
         assert weight.equal(before[name])
+
+
+def test_a_hypothesis_is_a_frozen_record():
+    hypothesis = tl.Hypothesis(tokens=[5], log_prob=-1.0, score=-1.0)
+    with pytest.raises(AttributeError):
+        hypothesis.score = 0.0

@@ -124,6 +124,21 @@ class NumberVocabulary:
 
 
 # 05_1_data: Reading what people write
+def value(words: list[str]) -> int:
+    """Add up number words from left to right, whether they fit or not."""
+    total = group = 0
+    for word in words:
+        if word == "thousand":
+            total, group = (total + (group or 1)) * 1000, 0
+        elif word == "hundred":
+            group = (group or 1) * 100
+        elif word in UNITS:
+            group += UNITS.index(word)
+        else:
+            group += 20 + 10 * TENS.index(word)
+    return total + group
+
+
 def read_number(text: str) -> int:
     """The number that English words name.
 
@@ -151,21 +166,6 @@ def read_number(text: str) -> int:
         hint = f"; did you mean {english(number)!r}?" if number < LIMIT else ""
         raise ValueError(f"{text.strip()!r} does not name a number{hint}")
     return number
-
-
-def value(words: list[str]) -> int:
-    """Add up number words from left to right, whether they fit or not."""
-    total = group = 0
-    for word in words:
-        if word == "thousand":
-            total, group = (total + (group or 1)) * 1000, 0
-        elif word == "hundred":
-            group = (group or 1) * 100
-        elif word in UNITS:
-            group += UNITS.index(word)
-        else:
-            group += 20 + 10 * TENS.index(word)
-    return total + group
 
 
 # 05_1_data: What is never trained on
