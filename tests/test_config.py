@@ -251,6 +251,13 @@ def test_the_released_ladder_needs_two_pairs():
         )
 
 
+def test_the_smallest_sizes_are_allowed():
+    smallest = {"vocab_size": 3, "n_layers": 1, "d_ff": 1, "n_heads": 1}
+    tl.TransformerConfig(**smallest, d_model=2)
+    tl.TransformerConfig(**smallest, d_model=4, positions="released")
+    tl.TransformerConfig(**smallest, d_model=1, positions="learned", max_len=1)
+
+
 def test_given_head_widths_need_no_division():
     config = tl.TransformerConfig(
         vocab_size=9, d_model=10, n_heads=4, d_k=3, d_v=2
@@ -266,6 +273,8 @@ def test_a_configuration_is_frozen_and_takes_keywords_only():
         config.d_model = 8
     with pytest.raises(TypeError):
         tl.TransformerConfig(9)
+    with pytest.raises(TypeError):
+        tl.TransformerConfig(True, vocab_size=9)  # would be pre_norm
     assert hash(config) == hash(tl.TransformerConfig.base(9))
 
 

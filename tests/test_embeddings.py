@@ -112,12 +112,6 @@ def test_tied_is_one_storage_after_everything_and_untied_is_three(
         )
 
 
-def test_a_copy_shares_nothing_with_the_original():
-    model = tl.Transformer(tl.TransformerConfig.miniature(9))
-    other = copy.deepcopy(model)
-    assert uses(other)[0].data_ptr() != uses(model)[0].data_ptr()
-
-
 @given(configs(tie_embeddings=True), LENGTHS, LENGTHS, SEEDS)
 def test_the_tied_gradient_is_the_sum_of_three_uses(
     config, src_lengths, tgt_lengths, seed

@@ -206,7 +206,7 @@ def test_an_empty_line_is_called_empty(text):
     ],
 )
 def test_an_unknown_word_is_named(text, named):
-    with pytest.raises(ValueError, match=re.escape(named)):
+    with pytest.raises(ValueError, match=f"unknown word {re.escape(named)}"):
         read_number(text)
 
 
@@ -235,6 +235,16 @@ def test_words_that_name_no_number_get_a_hint(text, hint):
     with pytest.raises(ValueError, match="does not name a number") as error:
         read_number(text)
     assert hint in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["one thousand thousand", "ten thousand one thousand"]
+)
+def test_where_the_sum_is_beyond_the_model_there_is_no_hint(text):
+    # the first is LIMIT exactly
+    with pytest.raises(ValueError) as error:
+        read_number(text)
+    assert str(error.value) == f"{text!r} does not name a number"
 
 
 @given(st.lists(st.sampled_from(ENGLISH), min_size=1, max_size=9))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 from chapters import PACKAGE, ROOT
+from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
 import transformer_lit as tl
@@ -27,7 +28,8 @@ from transformer_lit.numbers import (
 )
 
 SEEDS = (0, 1, 2)
-RECIPE = {"batch_size": 64, "steps": 6000, "warmup": 1000, "smoothing": 0.1}
+RECIPE = {"batch_size": 64, "steps": 4500, "warmup": 1000, "smoothing": 0.1}
+CHECKPOINTS = range(3700, 4501, 200)  # the last five, which are averaged
 TESTED = 20_000
 EVERY = 100  # updates between two points of the curve
 
@@ -46,11 +48,13 @@ def train(seed: int) -> tuple[tl.Transformer, dict[str, object]]:
         warmup=RECIPE["warmup"],
         smoothing=RECIPE["smoothing"],
     )
-    curve = [
-        [p.step, round(p.loss, 4), round(p.nll, 4)]
-        for p in tqdm(run, total=RECIPE["steps"], desc=f"seed {seed}")
-        if p.step % EVERY == 0
-    ]
+    averaged, curve = AveragedModel(model), []
+    for p in tqdm(run, total=RECIPE["steps"], desc=f"seed {seed}"):
+        if p.step % EVERY == 0:
+            curve.append([p.step, round(p.loss, 4), round(p.nll, 4)])
+        if p.step in CHECKPOINTS:
+            averaged.update_parameters(model)
+    model = averaged.module
     seconds = time.perf_counter() - start
     translator = tl.Translator(model.eval(), vocabulary)
     match = tl.exact_match(translator, held_out_sample(TESTED, seed=0))
@@ -94,7 +98,7 @@ def main() -> None:
         "what": "English number words to German, 0 to 999,999",
         "protocol": "exact match, greedy decoding, numbers never trained on",
         "config": "TransformerConfig.miniature(66)",
-        "recipe": RECIPE,
+        "recipe": {**RECIPE, "averaged_checkpoints": list(CHECKPOINTS)},
         "commit": commit(),
         "machine": machine(),
         "shipped_seed": SEEDS[0],

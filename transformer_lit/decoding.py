@@ -58,7 +58,7 @@ def greedy_search(
         model: in eval mode, or dropout will disturb the output.
         src: source ids [B, S], int64.
         max_extra: a sentence of n ids gets at most n + max_extra, its EOS
-            counted on both sides.
+            counted on both sides, and at least one.
 
     Returns:
         For each sentence a list of one hypothesis.
