@@ -86,9 +86,9 @@ def test_a_bad_line_leaves_its_place_empty(capsys, monkeypatch):
 
 
 def test_an_unknown_model_is_named(capsys):
-    code, out, err = run(capsys, "translate", "--model", "nubmers", "one")
+    code, out, err = run(capsys, "translate", "--model", "numberz", "one")
     assert (code, out) == (2, "")
-    assert "'nubmers'" in err
+    assert "'numberz'" in err
     assert "numbers" in err
     assert err.count("\n") == 1
 
