@@ -94,7 +94,8 @@ def bare(tmp_path_factory):
 def test_runs_alone(notebook, bare, tmp_path, monkeypatch):
     execute(notebook, bare, tmp_path, monkeypatch)
     find = "import importlib.util as u; print(u.find_spec('transformer_lit'))"
-    found = subprocess.check_output([bare, "-c", find], text=True)
+    command = [bare, "-c", find]
+    found = subprocess.check_output(command, cwd=tmp_path, text=True)
     assert found == "None\n"
 
 
