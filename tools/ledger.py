@@ -133,7 +133,8 @@ def main() -> int:
             found += faults(path.name, prose_of(path), rows)
     if PAGE.read_text("utf-8") != text:
         found.append("book/ledger.md is out of date; run tools/ledger.py")
-    print("\n".join(found))
+    for fault in found:
+        print(fault)
     return 1 if found else 0
 
 
