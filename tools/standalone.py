@@ -18,7 +18,7 @@ TARGET = ROOT / "_build" / "standalone"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "version"
 ]
-SMALL = ("num2words",)  # pure Python, and not among Colab's own packages
+SMALL = ("num2words", "sacrebleu", "tyro")  # not among Colab's own packages
 SETUP = """\
 # @title transformer_lit {version}, as this chapter needs it {{ display-mode: "form" }}
 # Written from {url}
@@ -49,13 +49,15 @@ def place(name, text="", data=""):
 def setup(source: str) -> str:
     """The first cell for a chapter with this code."""
     files = closure(source)
-    parts = [
-        SETUP.format(
-            version=VERSION,
-            url=CONFIG["repository"]["url"],
-            small=SMALL if files else (),
-        )
+    everything = source + "".join(path.read_text("utf-8") for path in files)
+    small = [
+        name
+        for name in SMALL
+        if f"import {name}\n" in everything
+        or f"from {name} import" in everything
     ]
+    url = CONFIG["repository"]["url"]
+    parts = [SETUP.format(version=VERSION, url=url, small=small)]
     for path in files:
         text = quoted(path.read_text(encoding="utf-8"))
         parts.append(f"place({path.name!r}, {text})")
