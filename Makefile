@@ -49,7 +49,8 @@ check: setup
 	$(call step,ruff,$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .)
 	$(call step,mypy,$(BIN)/mypy)
 	$(call step,codespell,$(BIN)/codespell book transformer_lit tools tests *.md)
-	$(call step,what nbval does not see,$(BIN)/pytest -q tests/test_notebooks.py)
+	$(call step,what nbval does not see and the cost of the import,\
+		$(BIN)/pytest -q tests/test_notebooks.py tests/test_import.py)
 	$(call step,render the book and take warnings as errors,$(BIN)/jupyter-book \
 		build . --all -W -n --keep-going -q)
 	$(call step,re-execute the notebooks and compare,OMP_NUM_THREADS=1 \

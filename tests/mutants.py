@@ -544,7 +544,7 @@ MUTANTS = [
     Mutant(
         "training in the mode that the model came in",
         "trainer",
-        "    model.train()\n",
+        "        model.train()\n",
         "",
         "test_trainer.py::test_training_drops_and_the_mode_stays",
         "d2l: modes mixed up",

@@ -182,20 +182,25 @@ def test_each_sentence_ends_in_its_own_time(monkeypatch):
         assert best.log_prob == pytest.approx(want, rel=1e-5)
 
 
+def never_end(model):
+    """Make the end token the least probable of all."""
+    logits = model.output.logits
+
+    def without_end(x):
+        scores = logits(x)
+        scores[..., model.config.eos_id] = -1e9
+        return scores
+
+    model.output.logits = without_end
+
+
 @given(lengths=LENGTHS, max_extra=st.integers(0, 6))
 def test_without_an_end_the_limit_is_the_input_and_max_extra(
     lengths, max_extra
 ):
     config = tl.TransformerConfig.miniature(9)
     model = build(config)
-    logits = model.output.logits
-
-    def never_ending(x):
-        scores = logits(x)
-        scores[..., config.eos_id] = -1e9
-        return scores
-
-    model.output.logits = never_ending
+    never_end(model)
     src = sentences(config, lengths)
     found = greedy(model, src, max_extra)
     assert [len(best.tokens) for best in found] == [
@@ -219,14 +224,7 @@ def test_an_end_in_the_last_place_counts_as_an_end(monkeypatch):
 def test_the_default_room_is_the_papers_50():
     config = tl.TransformerConfig.miniature(9)
     model = build(config)
-    logits = model.output.logits
-
-    def never_ending(x):
-        scores = logits(x)
-        scores[..., config.eos_id] = -1e9
-        return scores
-
-    model.output.logits = never_ending
+    never_end(model)
     [[best]] = tl.greedy_search(model, sentences(config, [3]))
     assert len(best.tokens) == 53
 

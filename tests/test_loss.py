@@ -53,19 +53,25 @@ def implied(logits: Tensor, loss: Tensor) -> Tensor:
     return logits.detach().softmax(-1) - slopes
 
 
-# -- What is asked for -------------------------------------------------------
-
-
-@given(problems())
-def test_the_implied_targets_are_those_of_the_convention(problem):
+def smoothed_loss(problem):
+    """The loss of a problem, by the package."""
     logits, targets, pad_id, smoothing, convention = problem
-    sums = tl.label_smoothed_loss(
+    return tl.label_smoothed_loss(
         logits,
         targets,
         pad_id=pad_id,
         smoothing=smoothing,
         convention=convention,
     )
+
+
+# -- What is asked for -------------------------------------------------------
+
+
+@given(problems())
+def test_the_implied_targets_are_those_of_the_convention(problem):
+    logits, targets, pad_id, smoothing, convention = problem
+    sums = smoothed_loss(problem)
     q = implied(logits, sums.loss)
     real = targets != pad_id
     want = asked_for(targets, logits.shape[-1], smoothing, convention)
@@ -84,14 +90,8 @@ def test_the_default_is_a_tenth_over_the_others():
 
 @given(problems())
 def test_padding_gets_no_gradient(problem):
-    logits, targets, pad_id, smoothing, convention = problem
-    sums = tl.label_smoothed_loss(
-        logits,
-        targets,
-        pad_id=pad_id,
-        smoothing=smoothing,
-        convention=convention,
-    )
+    logits, targets, pad_id, *_ = problem
+    sums = smoothed_loss(problem)
     [slopes] = torch.autograd.grad(sums.loss, logits)
     assert (slopes[targets == pad_id] == 0).all()
 
@@ -99,13 +99,7 @@ def test_padding_gets_no_gradient(problem):
 @given(problems())
 def test_the_loss_is_the_cross_entropy_with_the_written_out_targets(problem):
     logits, targets, pad_id, smoothing, convention = problem
-    sums = tl.label_smoothed_loss(
-        logits,
-        targets,
-        pad_id=pad_id,
-        smoothing=smoothing,
-        convention=convention,
-    )
+    sums = smoothed_loss(problem)
     q = asked_for(targets, logits.shape[-1], smoothing, convention)
     rows = -(q * logits.log_softmax(-1)).sum(-1)
     close(sums.loss, rows[targets != pad_id].sum())
@@ -159,14 +153,8 @@ def test_the_floor_at_the_papers_vocabularies(W, floor):
 
 @given(problems())
 def test_nll_is_the_true_one_whatever_the_smoothing(problem):
-    logits, targets, pad_id, smoothing, convention = problem
-    sums = tl.label_smoothed_loss(
-        logits,
-        targets,
-        pad_id=pad_id,
-        smoothing=smoothing,
-        convention=convention,
-    )
+    logits, targets, pad_id, smoothing, _ = problem
+    sums = smoothed_loss(problem)
     log_probs = logits.detach().log_softmax(-1)
     want = -sum(
         float(log_probs[b, t, target])

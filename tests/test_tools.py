@@ -164,7 +164,7 @@ def unexecuted(notebook):
 
 def long_cell(notebook):
     cell = [c for c in notebook["cells"] if c["cell_type"] == "code"][-1]
-    cell["source"] = "\n".join(f"x{i} = {i}" for i in range(41))
+    cell["source"] = "\n".join(f"x{i} = {i}" for i in range(31))
 
 
 @pytest.mark.parametrize("fault", [unexecuted, long_cell])

@@ -123,6 +123,20 @@ def test_training_drops_and_the_mode_stays():
     assert any(seen)
 
 
+def test_a_test_between_two_updates_does_not_switch_dropout_off():
+    model = build(CONFIG)
+    for progress in tl.fit(model, iter([ragged(0)] * 2), steps=2, warmup=3):
+        assert model.training, progress
+        model.eval()
+
+
+def test_batches_that_end_too_early_are_named():
+    run = tl.fit(build(CONFIG), iter([ragged(0)]), steps=2, warmup=3)
+    assert next(run).step == 1
+    with pytest.raises(ValueError, match="before update 2 of 2"):
+        next(run)
+
+
 def test_the_default_smoothing_is_the_papers_tenth():
     a, b, c = (build(CONFIG) for _ in range(3))
     [default] = tl.fit(a, iter([ragged(0)]), steps=1, warmup=3)

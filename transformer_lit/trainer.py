@@ -45,8 +45,8 @@ def fit(
     """Train by the recipe of section 5, one update at a time.
 
     Args:
-        model: is put into train mode before the first update, and changed
-            in place.
+        model: is put into train mode before each update, and changed in
+            place.
         batches: where the sentence pairs come from.
         steps: how many updates.
         warmup: of the schedule, section 5.3.
@@ -54,12 +54,17 @@ def fit(
 
     Yields:
         What each update did.
+
+    Raises:
+        ValueError: the batches end before the updates do.
     """
     pad_id = model.config.pad_id
     adam, schedule = noam(model, warmup)
-    model.train()
     for step in range(1, steps + 1):
-        batch = next(batches)
+        batch = next(batches, None)
+        if batch is None:
+            raise ValueError(f"the batches end before update {step} of {steps}")
+        model.train()
         logits = model(batch.src, batch.tgt_in)
         sums = label_smoothed_loss(
             logits, batch.tgt_out, pad_id=pad_id, smoothing=smoothing
