@@ -9,6 +9,7 @@ The code is the book's: each module is written from the chapter that it names.
 
 from transformer_lit.attention import MultiHeadAttention, scaled_dot_product
 from transformer_lit.config import BOS, EOS, PAD, UNK, TransformerConfig
+from transformer_lit.corpus import CorpusConfig, prepare
 from transformer_lit.decoding import Hypothesis, greedy_search
 from transformer_lit.embeddings import TokenEmbedding
 from transformer_lit.feed_forward import FeedForward
@@ -22,6 +23,7 @@ from transformer_lit.model import (
 )
 from transformer_lit.optimizer import noam, noam_rate
 from transformer_lit.positions import sinusoids
+from transformer_lit.tokenizer import Subwords
 from transformer_lit.trainer import exact_match, fit
 from transformer_lit.translator import Translator
 
@@ -29,11 +31,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BOS",
+    "CorpusConfig",
     "EOS",
     "FeedForward",
     "Hypothesis",
     "MultiHeadAttention",
     "PAD",
+    "Subwords",
     "TokenEmbedding",
     "Transformer",
     "TransformerConfig",
@@ -49,6 +53,7 @@ __all__ = [
     "noam",
     "noam_rate",
     "padding_mask",
+    "prepare",
     "save_model",
     "scaled_dot_product",
     "sinusoids",

@@ -6,8 +6,11 @@ From book/05_1_data.md.
 # Written by tools/export.py. Edit the chapter instead.
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -51,8 +54,83 @@ def make_batch(
     )
 
 
+# 05_1_data: Batches by tokens
+Ints = NDArray[np.integer[Any]]
+
+
+def by_length(lengths: Ints, rng: np.random.Generator) -> Ints:
+    """The pairs ordered by target length, then source length, int64 [n].
+
+    Equal ones come in random order. Source lengths go up and down in turn,
+    so that they do not jump where the target length changes.
+    """
+    shuffled = rng.permutation(len(lengths))
+    src, tgt = lengths[shuffled].T
+    up_and_down = np.where(tgt % 2 == 0, src, -src)
+    return shuffled[np.lexsort((up_and_down, tgt))]
+
+
+def rectangles(lengths: Ints, order: Ints, positions: int) -> list[Ints]:
+    """Cut an order of pairs into batches of at most so many positions a side.
+
+    A pair that is longer than that gets a rectangle of its own.
+    """
+    longest = lengths[order].max(1)
+    found, start = [], 0
+    while start < len(order):
+        room = max(positions // int(longest[start]), 1)
+        widths = np.maximum.accumulate(longest[start : start + room])
+        fits = widths * np.arange(1, len(widths) + 1) <= positions
+        size = max(int(fits.sum()), 1)
+        found.append(order[start : start + size])
+        start += size
+    return found
+
+
+Plan = list[list[Ints]]
+"""For each update its rectangles, for each rectangle its pairs' numbers."""
+
+
+def plan_epoch(
+    lengths: Ints, *, tokens: int, positions: int, seed: int, epoch: int
+) -> Plan:
+    """The updates of one pass over a corpus; depends on seed and epoch only.
+
+    Args:
+        lengths: source and target lengths [n, 2].
+        tokens: about how many positions an update has on each side.
+        positions: at most so many positions a side in one rectangle.
+        seed, epoch: another one gives another order.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    positions = min(positions, tokens)
+    found = rectangles(lengths, by_length(lengths, rng), positions)
+    order = rng.permutation(len(found))
+    size = max(round(tokens / positions), 1)  # rectangles in an update
+    return [
+        [found[i] for i in order[start : start + size]]
+        for start in range(0, len(order), size)
+    ]
+
+
+def fill_rate(lengths: Ints, plan: Plan) -> float:
+    """The share of a plan's positions that hold a token, both sides."""
+    tokens = places = 0
+    for rectangle in (r for update in plan for r in update):
+        sides = lengths[rectangle]  # [B, 2]
+        tokens += int(sides.sum())
+        places += len(sides) * int(sides.max(0).sum())
+    return tokens / places
+
+
 __all__ = [
     "Batch",
+    "Ints",
+    "Plan",
+    "by_length",
+    "fill_rate",
     "make_batch",
     "pad",
+    "plan_epoch",
+    "rectangles",
 ]

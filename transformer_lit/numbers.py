@@ -7,8 +7,9 @@ From book/05_1_data.md.
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 
 from transformer_lit.batches import Batch, make_batch
 from transformer_lit.config import BOS, EOS, PAD, UNK
@@ -116,6 +117,22 @@ class NumberVocabulary:
     def encode(self, tokens: list[str]) -> list[int]:
         """Tokens to ids, with EOS behind them; unknown ones become UNK."""
         return [self.ids.get(token, UNK) for token in tokens] + [EOS]
+
+    def src_ids(self, text: str) -> list[int]:
+        """The ids of an English number, with EOS; see `read_number`."""
+        return self.encode(english(read_number(text)).split())
+
+    def tgt_ids(self, text: str) -> list[int]:
+        """The ids of a German number word, with EOS."""
+        return self.encode(split_german(text))
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The German word of ids, up to the first EOS."""
+        return "".join(self.decode(list(ids)))
+
+    def save(self, folder: Path) -> None:
+        """Write `vocabulary.json` into a folder."""
+        (folder / "vocabulary.json").write_text('{"kind": "numbers"}\n')
 
     def decode(self, ids: list[int]) -> list[str]:
         """Ids to tokens, up to the first EOS, without special tokens."""
