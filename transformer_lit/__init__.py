@@ -24,7 +24,13 @@ from transformer_lit.model import (
 from transformer_lit.optimizer import noam, noam_rate
 from transformer_lit.positions import sinusoids
 from transformer_lit.tokenizer import Subwords
-from transformer_lit.trainer import exact_match, fit
+from transformer_lit.trainer import (
+    RunConfig,
+    TrainConfig,
+    Trainer,
+    exact_match,
+    fit,
+)
 from transformer_lit.translator import Translator
 
 __version__ = "0.1.0"
@@ -37,8 +43,11 @@ __all__ = [
     "Hypothesis",
     "MultiHeadAttention",
     "PAD",
+    "RunConfig",
     "Subwords",
     "TokenEmbedding",
+    "TrainConfig",
+    "Trainer",
     "Transformer",
     "TransformerConfig",
     "Translator",

@@ -36,11 +36,13 @@ class Batch:
         src: source ids [B, S], int64.
         tgt_in: what the decoder reads, [B, T]: the target behind BOS.
         tgt_out: what it must say, [B, T]: the target and EOS.
+        number: its place among the batches of an update.
     """
 
     src: Tensor
     tgt_in: Tensor
     tgt_out: Tensor
+    number: int = 0
 
 
 def make_batch(
@@ -59,15 +61,18 @@ Ints = NDArray[np.integer[Any]]
 
 
 def by_length(lengths: Ints, rng: np.random.Generator) -> Ints:
-    """The pairs ordered by target length, then source length, int64 [n].
+    """The pairs in an order that puts similar ones together, int64 [n].
 
-    Equal ones come in random order. Source lengths go up and down in turn,
-    so that they do not jump where the target length changes.
+    Target lengths within about seven per cent of each other make a bucket.
+    Within a bucket the source lengths go up, in the next one down, so that
+    they do not jump where one bucket ends. Equal pairs are in random order.
     """
     shuffled = rng.permutation(len(lengths))
     src, tgt = lengths[shuffled].T
-    up_and_down = np.where(tgt % 2 == 0, src, -src)
-    return shuffled[np.lexsort((up_and_down, tgt))]
+    logarithms = np.floor(14 * np.log(tgt))
+    _, bucket = np.unique(logarithms, return_inverse=True)  # 0, 1, 2, ...
+    up_and_down = np.where(bucket % 2 == 0, src, -src)
+    return shuffled[np.lexsort((up_and_down, bucket))]
 
 
 def rectangles(lengths: Ints, order: Ints, positions: int) -> list[Ints]:

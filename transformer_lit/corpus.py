@@ -485,6 +485,19 @@ def sources(config: CorpusConfig) -> dict[str, str]:
     return checksums
 
 
+def keep_text(config: CorpusConfig, split: str, folder: Path) -> None:
+    """Write a split's text as well: `SPLIT.src` and `SPLIT.tgt`."""
+    pairs = list(split_lines(config, split))
+    for side, ending in enumerate(("src", "tgt")):
+        lines = b"".join(pair[side] + b"\n" for pair in pairs)
+        write_file(folder / f"{split}.{ending}", lines)
+
+
+def read_text(file: Path) -> list[str]:
+    """The lines of a text file."""
+    return file.read_text("utf-8").split("\n")[:-1]
+
+
 def prepare(config: CorpusConfig) -> Path:
     """Turn a corpus into ids on disk; return their folder.
 
@@ -507,6 +520,8 @@ def prepare(config: CorpusConfig) -> Path:
     for split in split_names(config):
         records = encode_split(config, vocabulary, split, folder)
         dropped = sum((Counter(r["dropped"]) for r in records), Counter())
+        if split != "train":
+            keep_text(config, split, folder)
         splits[split] = {
             "lines": sum(record["lines"] for record in records),
             "pairs": sum(record["pairs"] for record in records),
@@ -577,11 +592,13 @@ __all__ = [
     "fetch",
     "fetch_from_net",
     "find_text",
+    "keep_text",
     "linearise",
     "make_vocabulary",
     "number_lines",
     "open_text",
     "prepare",
+    "read_text",
     "read_tree",
     "sources",
     "split_files",

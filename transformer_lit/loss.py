@@ -26,7 +26,7 @@ def smoothing_for_all(smoothing: float, W: int, convention: str) -> float:
             is no such convention.
     """
     if convention == "others":
-        for_all = smoothing * W / (W - 1)
+        for_all = smoothing * W / max(W - 1, 1)
     elif convention == "all":
         for_all = smoothing
     else:
@@ -84,18 +84,13 @@ def label_smoothed_loss(
             "do not agree; logits need one more axis, the vocabulary"
         )
     for_all = smoothing_for_all(smoothing, logits.shape[-1], convention)
-    logits, targets = logits.flatten(0, -2), targets.flatten()
-    loss = F.cross_entropy(
-        logits,
-        targets,
-        ignore_index=pad_id,
-        reduction="sum",
-        label_smoothing=for_all,
-    )
-    nll = F.cross_entropy(
-        logits.detach(), targets, ignore_index=pad_id, reduction="sum"
-    )
-    return LossSums(loss, nll, (targets != pad_id).sum())
+    log_p = logits.flatten(0, -2).log_softmax(-1)  # [B * T, W]
+    targets = targets.flatten()
+    real = targets != pad_id
+    nll = F.nll_loss(log_p, targets, ignore_index=pad_id, reduction="sum")
+    evenly = -log_p.mean(-1)[real].sum()  # against the uniform distribution
+    loss = (1 - for_all) * nll + for_all * evenly
+    return LossSums(loss, nll.detach(), real.sum())
 
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model as load_weights
-from safetensors.torch import save_model as save_weights
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from transformer_lit.attention import MultiHeadAttention
@@ -115,9 +115,8 @@ class Decoder(nn.Module):
         maps: Maps = None,
     ) -> Tensor:
         """[B, T, D] -> [B, T, D]; arguments as in `DecoderLayer`."""
-        if caches is None:
-            caches = self.open_caches(memory)
-        for layer, cache in zip(self.layers, caches, strict=True):
+        nothing: list[LayerCache | None] = [None] * len(self.layers)
+        for layer, cache in zip(self.layers, caches or nothing, strict=True):
             x = layer(x, memory, tgt_mask, src_mask, cache=cache, maps=maps)
         return self.norm(x)
 
@@ -286,7 +285,7 @@ def save_model(model: Transformer, folder: str | Path, **about: object) -> None:
     config_part = folder / "config.json.part"
     config_part.write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     weights_part = folder / "weights.safetensors.part"
-    save_weights(model, str(weights_part))
+    save_file(dict(model.named_parameters()), weights_part)
     # safetensors writes a file for its owner alone: share it like the other.
     shutil.copymode(config_part, weights_part)
     os.replace(weights_part, folder / "weights.safetensors")

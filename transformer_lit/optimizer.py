@@ -44,7 +44,9 @@ def noam(
         warmup, factor: as in `noam_rate`.
     """
     d_model = model.config.d_model
-    adam = Adam(model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9)
+    adam = Adam(
+        model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9, fused=True
+    )
     schedule = LambdaLR(
         adam, lambda done: noam_rate(done + 1, d_model, warmup, factor)
     )

@@ -5,14 +5,46 @@ From book/10_training.md.
 
 # Written by tools/export.py. Edit the chapter instead.
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import hashlib
+import json
+import math
+import resource
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, TypeVar
 
-from transformer_lit.batches import Batch
+import torch
+from sacrebleu.metrics.bleu import BLEU
+from safetensors.torch import load_file, load_model
+from torch import Tensor, nn, optim
+from torch.utils.checkpoint import checkpoint
+from tqdm import tqdm
+
+from transformer_lit.batches import Batch, Ints, make_batch, pad, plan_epoch
+from transformer_lit.checkpoints import (
+    checkpoint_folders,
+    newest_checkpoint,
+    save_checkpoint,
+)
+from transformer_lit.config import TransformerConfig
+from transformer_lit.corpus import (
+    CorpusConfig,
+    EncodedSplit,
+    prepare,
+    read_text,
+)
+from transformer_lit.decoding import greedy_search
 from transformer_lit.loss import label_smoothed_loss
-from transformer_lit.model import Transformer
+from transformer_lit.model import Transformer, save_model
 from transformer_lit.numbers import english, german
-from transformer_lit.optimizer import noam
+from transformer_lit.optimizer import noam, noam_rate
+from transformer_lit.tokenizer import load_vocabulary, write_file
 from transformer_lit.translator import Translator
 
 
@@ -32,6 +64,101 @@ class Progress:
     rate: float
     loss: float
     nll: float
+
+
+T = TypeVar("T")
+
+
+class Alone:
+    """One process on one device; chapter 11 replaces it by many.
+
+    Attributes:
+        rank, size: which process this is, and of how many.
+        device: where its model lies.
+    """
+
+    def __init__(self) -> None:
+        self.rank, self.size = 0, 1
+        cuda = torch.cuda.is_available()
+        self.device = torch.device("cuda" if cuda else "cpu")
+
+    def share(self, model: nn.Module) -> nn.Module:
+        """The model as the processes train it together."""
+        return model
+
+    def adding_up(
+        self, model: nn.Module, last: bool
+    ) -> AbstractContextManager[None]:
+        """Where a batch is computed; the gradients are shared at the last."""
+        return nullcontext()
+
+    def total(self, sums: Tensor) -> Tensor:
+        """The sum of each process's numbers."""
+        return sums
+
+    def first(self, work: Callable[[], T]) -> T:
+        """Let the first process do some work before the others do it."""
+        return work()
+
+    def wait(self) -> None:
+        """Go on when all processes have come here."""
+
+
+ALONE = Alone()
+
+
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
+
+
+def seed_all(*numbers: int) -> None:
+    """Let all random numbers that follow depend on these alone."""
+    digest = hashlib.sha256(repr(numbers).encode()).digest()
+    torch.manual_seed(int.from_bytes(digest[:6], "big"))
+
+
+def accumulate(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    *,
+    tokens: float,
+    pad_id: int,
+    smoothing: float = 0.1,
+    precision: str = "fp32",
+    seed: tuple[int, ...] | None = None,
+    processes: Alone = ALONE,
+) -> Tensor:
+    """Add the gradient of the mean loss over `tokens` tokens.
+
+    Args:
+        model: in train mode.
+        batches: this process's share of the update, at least one.
+        tokens: the real target tokens of the whole update, of all processes.
+        pad_id, smoothing: as in `label_smoothed_loss`.
+        precision: "fp32", or "bf16" for the products of the forward pass.
+        seed: what the dropout of this update depends on, together with each
+            batch's number; None: on torch's generator as it is.
+        processes: who else works at this update.
+
+    Returns:
+        The sums [loss, nll, tokens] over this process's batches.
+    """
+    found = torch.zeros(3, dtype=torch.float64, device=processes.device)
+    number = PRECISIONS[precision]
+    for i, batch in enumerate(batches, start=1):
+        if seed is not None:
+            seed_all(*seed, batch.number)
+        with processes.adding_up(model, last=i == len(batches)):
+            with torch.autocast(
+                processes.device.type, number, enabled=number is not None
+            ):
+                logits = model(batch.src, batch.tgt_in)
+                sums = label_smoothed_loss(
+                    logits, batch.tgt_out, pad_id=pad_id, smoothing=smoothing
+                )
+            # Processes share the mean of their gradients: make it a sum.
+            (sums.loss * (processes.size / tokens)).backward()
+        found += torch.stack([sums.loss.detach(), sums.nll, sums.tokens])
+    return found
 
 
 def fit(
@@ -64,19 +191,16 @@ def fit(
         batch = next(batches, None)
         if batch is None:
             raise ValueError(f"the batches end before update {step} of {steps}")
+        tokens = int((batch.tgt_out != pad_id).sum())
         model.train()
-        logits = model(batch.src, batch.tgt_in)
-        sums = label_smoothed_loss(
-            logits, batch.tgt_out, pad_id=pad_id, smoothing=smoothing
-        )
-        loss = sums.loss / sums.tokens
         adam.zero_grad()
-        loss.backward()
+        loss, nll, _ = accumulate(
+            model, [batch], tokens=tokens, pad_id=pad_id, smoothing=smoothing
+        ).tolist()
         adam.step()
         rate = float(schedule.get_last_lr()[0])
         schedule.step()
-        nll = sums.nll / sums.tokens
-        yield Progress(step, rate, loss.item(), nll.item())
+        yield Progress(step, rate, loss / tokens, nll / tokens)
 
 
 # 10_training: How good is it?
@@ -92,8 +216,622 @@ def exact_match(translator: Translator, numbers: list[int]) -> float:
     return sum(word == german(n) for word, n in pairs) / len(numbers)
 
 
+# 10_training: A run as a file
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How to train; the defaults are the paper's base model's.
+
+    Attributes:
+        steps: updates in all.
+        warmup, factor: of the schedule, section 5.3.
+        tokens: about how many tokens on each side make one update.
+        positions: what fits a device at once, padding included, on each side.
+        smoothing: of the labels, section 5.4.
+        seed: of the weights, of the order, and of dropout.
+        precision: "fp32", or "bf16" by autocast.
+        compile: let torch.compile translate the model first.
+        recompute: keep less for the backward pass, and compute it twice.
+        log_every, save_every, valid_every: counted in updates.
+        keep: how many checkpoints stay.
+        patience: stop after so many validations without a better NLL;
+            0: never.
+    """
+
+    steps: int = 100_000
+    warmup: int = 4000
+    factor: float = 1.0
+    tokens: int = 25_000
+    positions: int = 4096
+    smoothing: float = 0.1
+    seed: int = 0
+    precision: str = "fp32"
+    compile: bool = False
+    recompute: bool = False
+    log_every: int = 100
+    save_every: int = 1000
+    valid_every: int = 1000
+    keep: int = 20
+    patience: int = 0
+
+    def __post_init__(self) -> None:
+        check_training(self)
+
+
+def check_training(config: TrainConfig) -> None:
+    """Raise a ValueError that names the first impossible field."""
+    for name in (
+        "steps",
+        "warmup",
+        "tokens",
+        "positions",
+        "log_every",
+        "save_every",
+        "valid_every",
+        "keep",
+    ):
+        if (value := getattr(config, name)) < 1:
+            raise ValueError(f"{name}={value!r} must be at least 1")
+    if config.precision not in PRECISIONS:
+        raise ValueError(
+            f"precision={config.precision!r} must be one of "
+            f"{', '.join(PRECISIONS)}"
+        )
+    if not 0 <= config.smoothing < 1:
+        raise ValueError(f"smoothing={config.smoothing} must lie in [0, 1)")
+    for name in ("save_every", "valid_every"):
+        if getattr(config, name) % config.log_every:
+            raise ValueError(
+                f"{name}={getattr(config, name)} must be a multiple of "
+                f"log_every={config.log_every}"
+            )
+
+
+def from_table(kind: type[T], table: dict[str, Any], name: str) -> T:
+    """A dataclass from a table of a file.
+
+    Raises:
+        ValueError: the table has a key that is no field, or lacks one.
+    """
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for key in table:
+        if key not in known:
+            raise ValueError(
+                f"[{name}] has no {key!r}; there are {', '.join(known)}"
+            )
+    try:
+        return kind(**table)
+    except TypeError as error:
+        raise ValueError(f"[{name}]: {error}") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A run: what to train on, which model, and how.
+
+    Attributes:
+        corpus: the text.
+        model: fields of `TransformerConfig`, and perhaps `preset`, the name
+            of a row of Table 3 or of a model of ours.
+        training: the recipe.
+    """
+
+    corpus: CorpusConfig
+    model: dict[str, Any]
+    training: TrainConfig
+
+    @classmethod
+    def load(cls, path: str | Path) -> "RunConfig":
+        """Read a TOML file.
+
+        Raises:
+            ValueError: the file is missing or says what cannot be.
+        """
+        try:
+            tables = tomllib.loads(Path(path).read_text("utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ValueError(f"cannot read {path}: {error}") from None
+        if set(tables) != {"corpus", "model", "training"}:
+            raise ValueError(
+                f"{path} must have the tables [corpus], [model], [training]"
+            )
+        run = cls(
+            corpus=from_table(CorpusConfig, tables["corpus"], "corpus"),
+            model=tables["model"],
+            training=from_table(TrainConfig, tables["training"], "training"),
+        )
+        run.transformer(run.corpus.vocab_size)  # refuses what cannot be
+        return run
+
+    def transformer(self, vocab_size: int) -> TransformerConfig:
+        """The model's configuration for a vocabulary of that size."""
+        table = {**self.model, "vocab_size": vocab_size}
+        preset = table.pop("preset", "base")
+        if preset in ("tiny", "miniature"):
+            standard = getattr(TransformerConfig, preset)(vocab_size)
+        else:
+            standard = TransformerConfig.table_3(preset, vocab_size)
+        return from_table(
+            TransformerConfig, {**asdict(standard), **table}, "model"
+        )
+
+
+# 10_training: The whole run
+def read_log(file: Path) -> list[dict[str, Any]]:
+    """The entries of a log; none if there is no log yet.
+
+    A line that was cut off when the machine stopped is left out.
+    """
+    lines = file.read_text("utf-8").split("\n") if file.exists() else []
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def cut_log(file: Path, step: int) -> None:
+    """Remove the entries of later steps: a run that goes on from a
+    checkpoint makes them again."""
+    kept = [entry for entry in read_log(file) if entry["step"] <= step]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = "".join(json.dumps(entry) + "\n" for entry in kept)
+    write_file(file, lines.encode())
+
+
+def recompute_layers(model: Transformer) -> None:
+    """Keep only each layer's input, and compute the rest again backward."""
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+
+
+class Run:
+    """What a training run consists of: model, optimiser, data, position.
+
+    Args:
+        config: the run as its file says.
+        processes: who works at it.
+
+    Attributes:
+        model, shared: the model, and as the processes train it together.
+        step: the updates done.
+        epoch, index: the next update is number `index` of that epoch.
+        best: the least validation NLL so far; None: no validation yet.
+        stale: validations since then.
+    """
+
+    def __init__(self, config: RunConfig, processes: Alone = ALONE) -> None:
+        self.config, self.processes = config, processes
+        self.data = processes.first(lambda: prepare(config.corpus))
+        self.vocabulary = load_vocabulary(self.data)
+        self.pairs = EncodedSplit(self.data, "train")
+        self.lengths = self.pairs.lengths()
+        training = config.training
+        seed_all(training.seed)
+        sizes = config.transformer(len(self.vocabulary))
+        self.model = Transformer(sizes).to(processes.device)
+        if training.recompute:
+            recompute_layers(self.model)
+        self.shared = processes.share(self.model)
+        self.adam, self.schedule = noam(
+            self.model, training.warmup, training.factor
+        )
+        if training.compile:
+            self.shared.compile(dynamic=True)
+        self.step = self.epoch = self.index = self.stale = 0
+        self.best: float | None = None
+
+
+def updates(run: Run) -> Iterator[list[Ints]]:
+    """The rectangles of one update after another, from where the run is."""
+    training = run.config.training
+    while True:
+        plan = plan_epoch(
+            run.lengths,
+            tokens=training.tokens,
+            positions=training.positions,
+            seed=training.seed,
+            epoch=run.epoch,
+        )
+        while run.index < len(plan):
+            rectangles = plan[run.index]
+            run.index += 1
+            yield rectangles
+        run.epoch, run.index = run.epoch + 1, 0
+
+
+def load_batches(
+    run: Run, pairs: EncodedSplit, rectangles: list[Ints]
+) -> list[Batch]:
+    """This process's share of the rectangles, as batches on its device.
+
+    A process for which there is nothing gets a batch of nothing but padding:
+    its loss and its gradient are zero, but it takes part.
+    """
+    config, processes = run.model.config, run.processes
+    numbers = range(processes.rank, len(rectangles), processes.size)
+    found = []
+    for number in numbers:
+        ids = [pairs[int(i)] for i in rectangles[number]]
+        found.append(
+            make_batch(ids, pad_id=config.pad_id, bos_id=config.bos_id)
+        )
+        found[-1].number = number
+    if not found:
+        nothing = torch.full((1, 1), config.pad_id)
+        found = [Batch(nothing, nothing, nothing, number=len(rectangles))]
+    for batch in found:
+        batch.src = batch.src.to(processes.device)
+        batch.tgt_in = batch.tgt_in.to(processes.device)
+        batch.tgt_out = batch.tgt_out.to(processes.device)
+    return found
+
+
+def one_update(run: Run, rectangles: list[Ints]) -> tuple[Tensor, float]:
+    """Compute a gradient and take a step.
+
+    Returns:
+        The sums [loss, nll, tokens] of this process, and the norm of the
+        gradient.
+
+    Raises:
+        FloatingPointError: the gradient is not finite; nothing was changed.
+    """
+    training = run.config.training
+    tokens = sum(int(run.lengths[pairs, 1].sum()) for pairs in rectangles)
+    run.shared.train()
+    run.adam.zero_grad()
+    sums = accumulate(
+        run.shared,
+        load_batches(run, run.pairs, rectangles),
+        tokens=tokens,
+        pad_id=run.model.config.pad_id,
+        smoothing=training.smoothing,
+        precision=training.precision,
+        seed=(training.seed, run.step),
+        processes=run.processes,
+    )
+    norm = gradient_norm(run.model)
+    if not math.isfinite(norm):
+        pairs = [int(i) for rectangle in rectangles for i in rectangle]
+        raise FloatingPointError(
+            f"update {run.step + 1}: the gradient is not finite; its "
+            f"{len(pairs)} pairs are {shorten(str(pairs), 80)} of epoch "
+            f"{run.epoch}"
+        )
+    run.adam.step()
+    run.schedule.step()
+    run.step += 1
+    return sums, norm
+
+
+def gradient_norm(model: nn.Module) -> float:
+    """The length of the gradient of all parameters together."""
+    found = [p.grad for p in model.parameters() if p.grad is not None]
+    norm: Any = nn.utils.get_total_norm(found)
+    whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return float(whole)
+
+
+def in_rectangles(pairs: EncodedSplit) -> list[Ints]:
+    """All pairs of a split in rectangles."""
+    plan = plan_epoch(
+        pairs.lengths(), tokens=1, positions=4096, seed=0, epoch=0
+    )
+    return [rectangle for update in plan for rectangle in update]
+
+
+@torch.inference_mode()
+def validation_nll(run: Run, pairs: EncodedSplit) -> float:
+    """The true NLL of a split, nats a token."""
+    sums = torch.zeros(2, dtype=torch.float64)
+    pad_id = run.model.config.pad_id
+    run.shared.eval()
+    for batch in load_batches(run, pairs, in_rectangles(pairs)):
+        logits = run.shared(batch.src, batch.tgt_in)
+        found = label_smoothed_loss(logits, batch.tgt_out, pad_id=pad_id)
+        sums += torch.stack([found.nll, found.tokens]).cpu()
+    nll, tokens = run.processes.total(sums).tolist()
+    return nll / tokens
+
+
+def translations(run: Run, pairs: EncodedSplit) -> list[str]:
+    """What greedy search makes of the sources of a split."""
+    texts = [""] * len(pairs)
+    model = run.model.eval()
+    for rectangle in in_rectangles(pairs):
+        ids = [pairs[int(i)][0] for i in rectangle]
+        src = pad(ids, model.config.pad_id).to(run.processes.device)
+        found = greedy_search(model, src)
+        for i, [best] in zip(rectangle, found, strict=True):
+            texts[int(i)] = run.vocabulary.text(best.tokens)
+    return texts
+
+
+def validate(run: Run) -> dict[str, Any]:
+    """What the log says of a validation: NLL, perplexity, BLEU."""
+    pairs = EncodedSplit(run.data, "valid")
+    nll = validation_nll(run, pairs)
+    entry: dict[str, Any] = {"nll": nll, "perplexity": math.exp(nll)}
+    if run.processes.rank == 0:
+        outputs = translations(run, pairs)
+        references = read_text(run.data / "valid.tgt")
+        same = [o == r for o, r in zip(outputs, references, strict=True)]
+        is_split = run.config.corpus.name == "multi30k_tok"
+        bleu = BLEU(tokenize="none" if is_split else "13a", force=True)
+        entry["bleu"] = bleu.corpus_score(outputs, [references]).score
+        entry["signature"] = str(bleu.get_signature())
+        entry["exact"] = sum(same) / len(same)
+    run.processes.wait()
+    return entry
+
+
+def optimizer_tensors(model: nn.Module, adam: optim.Adam) -> dict[str, Tensor]:
+    """What the optimiser remembers, by the names of the parameters."""
+    return {
+        f"{name}.{key}": value
+        for name, parameter in model.named_parameters()
+        for key, value in adam.state[parameter].items()
+    }
+
+
+def restore_optimizer(
+    model: nn.Module, adam: optim.Adam, tensors: dict[str, Tensor]
+) -> None:
+    """Give the optimiser back what `optimizer_tensors` found."""
+    for name, parameter in model.named_parameters():
+        adam.state[parameter] = {
+            key: tensors[f"{name}.{key}"].to(parameter.device)
+            for key in ("step", "exp_avg", "exp_avg_sq")
+        }
+
+
+def save(run: Run, folder: Path) -> None:
+    """Write a checkpoint of the run."""
+    if run.processes.rank == 0:
+        save_checkpoint(
+            folder,
+            run.step,
+            model=run.model,
+            vocabulary=run.vocabulary,
+            optimizer=optimizer_tensors(run.model, run.adam),
+            state={
+                "epoch": run.epoch,
+                "index": run.index,
+                "best": run.best,
+                "stale": run.stale,
+                "schedule": run.schedule.state_dict(),
+                "run": asdict(run.config),
+            },
+            keep=run.config.training.keep,
+        )
+    run.processes.wait()
+
+
+def resume(run: Run, folder: Path) -> None:
+    """Go on from the newest sound checkpoint, if there is one.
+
+    Raises:
+        ValueError: the checkpoint belongs to another configuration.
+    """
+    found = newest_checkpoint(folder)
+    if found is None:
+        return
+    checkpoint, state = found
+    check_same_run(state["run"], asdict(run.config), checkpoint)
+    load_model(run.model, str(checkpoint / "weights.safetensors"))
+    tensors = load_file(checkpoint / "optimizer.safetensors")
+    restore_optimizer(run.model, run.adam, tensors)
+    run.schedule.load_state_dict(state["schedule"])
+    for group in run.adam.param_groups:
+        group["lr"] = run.schedule.get_last_lr()[0]
+    for name in ("step", "epoch", "index", "best", "stale"):
+        setattr(run, name, state[name])
+
+
+MAY_CHANGE = (
+    "steps",
+    "positions",
+    "log_every",
+    "save_every",
+    "valid_every",
+    "keep",
+    "patience",
+    "precision",
+    "compile",
+    "recompute",
+)
+"""What may be set otherwise when a run goes on."""
+
+
+def check_same_run(
+    old: dict[str, Any], new: dict[str, Any], folder: Path
+) -> None:
+    """Raise a ValueError if a run would go on with another recipe."""
+    old, new = json.loads(json.dumps(old)), json.loads(json.dumps(new))
+    for table in new:
+        for key in {*old[table], *new[table]}:
+            before, now = old[table].get(key), new[table].get(key)
+            if before != now and key not in MAY_CHANGE:
+                raise ValueError(
+                    f"{folder} was trained with {table}.{key}={before!r}, not "
+                    f"{now!r}: take another folder, or the old value"
+                )
+
+
+def memory_mb(device: torch.device) -> float:
+    """The most memory that this process has used, in megabytes."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+class Interval:
+    """What happened since the last entry of the log.
+
+    Args:
+        run: which run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.start = run, run.step
+        self.sums = torch.zeros(3, dtype=torch.float64)
+        self.time = time.perf_counter()
+
+    def add(self, sums: Tensor) -> None:
+        """Count one update's sums [loss, nll, tokens] of this process."""
+        self.sums += sums.cpu()
+
+    def entry(self, norm: float) -> dict[str, Any]:
+        """The entry of the log; all processes must ask for it together."""
+        run = self.run
+        loss, nll, tokens = run.processes.total(self.sums).tolist()
+        seconds = time.perf_counter() - self.time
+        left = run.config.training.steps - run.step
+        return {
+            "step": run.step,
+            "epoch": run.epoch,
+            "loss": loss / tokens,
+            "nll": nll / tokens,
+            "perplexity": math.exp(nll / tokens),
+            "rate": noam_rate_now(run),
+            "gradient_norm": norm,
+            "tokens": int(tokens),
+            "tokens_per_second": round(tokens / seconds, 1),
+            "memory_mb": round(memory_mb(run.processes.device)),
+            "seconds": round(seconds, 3),
+            "seconds_left": round(left * seconds / (run.step - self.start)),
+        }
+
+
+def noam_rate_now(run: Run) -> float:
+    """The learning rate of the last update."""
+    training = run.config.training
+    return noam_rate(
+        run.step, run.model.config.d_model, training.warmup, training.factor
+    )
+
+
+def judge(run: Run, folder: Path) -> dict[str, Any]:
+    """Validate, and keep the model if it is the best so far."""
+    entry = validate(run)
+    run.stale += 1
+    if run.best is None or entry["nll"] < run.best:
+        run.best, run.stale = entry["nll"], 0
+        if run.processes.rank == 0:
+            save_model(run.model, folder / "best")
+            run.vocabulary.save(folder / "best")
+    return {"step": run.step, "valid": entry}
+
+
+def report(run: Run, folder: Path, entry: dict[str, Any]) -> None:
+    """Write the log; validate and save when it is time."""
+    training = run.config.training
+    entries, last = [entry], run.step == training.steps
+    has_valid = (run.data / "valid.src").exists()
+    if has_valid and (last or run.step % training.valid_every == 0):
+        entries.append(judge(run, folder))
+    if run.processes.rank == 0:
+        with (folder / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(entry) + "\n" for entry in entries)
+    if last or run.step % training.save_every == 0:
+        save(run, folder)
+
+
+class Trainer:
+    """Trains a run in a folder, and goes on where an earlier call stopped.
+
+    The folder gets `log.jsonl`, `checkpoints/` with the newest ones, and
+    `best/` with the model of the least validation NLL.
+
+    Args:
+        config: the run.
+        folder: where everything is written.
+        processes: who works at it.
+    """
+
+    def __init__(
+        self, config: RunConfig, folder: str | Path, processes: Alone = ALONE
+    ) -> None:
+        self.config, self.folder = config, Path(folder)
+        self.run = Run(config, processes)
+
+    def fit(self) -> Run:
+        """Train to the last update, or until patience is at its end.
+
+        Raises:
+            ValueError: the folder holds a run of another configuration.
+            FloatingPointError: the gradient is not finite any more.
+        """
+        run, folder = self.run, self.folder
+        resume(run, folder)
+        if run.processes.rank == 0:
+            cut_log(folder / "log.jsonl", run.step)
+        try:
+            self.go_on()
+        except FloatingPointError as error:
+            sound = checkpoint_folders(folder)
+            name = sound[-1] if sound else "none yet"
+            raise FloatingPointError(
+                f"{error}; the last good checkpoint is {name}"
+            ) from None
+        return run
+
+    def go_on(self) -> None:
+        """Update after update, from where the run is."""
+        run, training = self.run, self.config.training
+        interval, todo = Interval(run), updates(run)
+        with tqdm(
+            total=training.steps,
+            initial=run.step,
+            unit=" updates",
+            disable=True if run.processes.rank else None,
+        ) as bar:
+            while run.step < training.steps:
+                sums, norm = one_update(run, next(todo))
+                interval.add(sums)
+                bar.update()
+                last = run.step == training.steps
+                if last or run.step % training.log_every == 0:
+                    entry = interval.entry(norm)
+                    bar.set_postfix(nll=f"{entry['nll']:.3f}")
+                    report(run, self.folder, entry)
+                    interval = Interval(run)
+                if 0 < training.patience <= run.stale:
+                    break
+
+
 __all__ = [
+    "ALONE",
+    "Alone",
+    "Interval",
+    "MAY_CHANGE",
+    "PRECISIONS",
     "Progress",
+    "Run",
+    "RunConfig",
+    "T",
+    "TrainConfig",
+    "Trainer",
+    "accumulate",
+    "check_same_run",
+    "check_training",
+    "cut_log",
     "exact_match",
     "fit",
+    "from_table",
+    "gradient_norm",
+    "in_rectangles",
+    "judge",
+    "load_batches",
+    "memory_mb",
+    "noam_rate_now",
+    "one_update",
+    "optimizer_tensors",
+    "read_log",
+    "recompute_layers",
+    "report",
+    "restore_optimizer",
+    "resume",
+    "save",
+    "seed_all",
+    "translations",
+    "updates",
+    "validate",
+    "validation_nll",
 ]

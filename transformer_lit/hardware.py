@@ -1,0 +1,549 @@
+"""5.2 Hardware and schedule.
+
+From book/05_2_hardware.md.
+"""
+
+# Written by tools/export.py. Edit the chapter instead.
+
+import os
+import time
+from dataclasses import dataclass, replace
+
+import torch
+
+from transformer_lit.config import TransformerConfig
+from transformer_lit.model import count_parameters
+
+
+# 05_2_hardware: What one step costs
+def check_positive(**values: float) -> None:
+    """Raise a ValueError that names the first value that is not above 0."""
+    for name, value in values.items():
+        if not isinstance(value, int | float) or not 0 < value < 1e30:
+            raise ValueError(f"{name}={value!r} must be a number above 0")
+
+
+def forward_parts(
+    config: TransformerConfig,
+    src_tokens: float,
+    tgt_tokens: float,
+    *,
+    src_length: float,
+    tgt_length: float,
+) -> dict[str, float]:
+    """The operations of a forward pass by part, as in `forward_flops`."""
+    check_positive(src_tokens=src_tokens, tgt_tokens=tgt_tokens)
+    check_positive(src_length=src_length, tgt_length=tgt_length)
+    D, N, H = config.d_model, config.n_layers, config.n_heads
+    heads = H * sum(config.head_sizes)  # H (K + V)
+    tokens = src_tokens + tgt_tokens
+    pairs = src_tokens * src_length + tgt_tokens * (tgt_length + src_length)
+    return {
+        "maps": 2.0 * N * D * heads * 3 * tokens,
+        "scores": 2.0 * N * heads * pairs,
+        "feed-forward": 2.0 * N * 2 * D * config.d_ff * tokens,
+        "vocabulary": 2.0 * tgt_tokens * D * config.vocab_size,
+    }
+
+
+def forward_flops(
+    config: TransformerConfig,
+    src_tokens: float,
+    tgt_tokens: float,
+    *,
+    src_length: float,
+    tgt_length: float,
+) -> float:
+    """The floating-point operations of a forward pass: its matrix products.
+
+    A multiply-add counts as two. The scores that the decoder's mask throws
+    away are counted, for they are computed; looking up embeddings is not.
+
+    Args:
+        config: the sizes.
+        src_tokens, tgt_tokens: positions on each side, padding included.
+        src_length, tgt_length: S and T, positions in a row.
+
+    Raises:
+        ValueError: a count is not above 0.
+    """
+    parts = forward_parts(
+        config,
+        src_tokens,
+        tgt_tokens,
+        src_length=src_length,
+        tgt_length=tgt_length,
+    )
+    return sum(parts.values())
+
+
+# 05_2_hardware: Backward is twice forward
+def training_flops(
+    config: TransformerConfig,
+    src_tokens: float,
+    tgt_tokens: float,
+    *,
+    src_length: float,
+    tgt_length: float,
+    recompute: bool = False,
+) -> float:
+    """The operations of forward and backward: three times forward.
+
+    Args:
+        config, src_tokens, tgt_tokens, src_length, tgt_length: as in
+            `forward_flops`, and the ValueError too.
+        recompute: count the layers' forward pass once more, as when nothing
+            but each layer's input was kept.
+    """
+    parts = forward_parts(
+        config,
+        src_tokens,
+        tgt_tokens,
+        src_length=src_length,
+        tgt_length=tgt_length,
+    )
+    again = sum(parts.values()) - parts["vocabulary"] if recompute else 0.0
+    return 3 * sum(parts.values()) + again
+
+
+# 05_2_hardware: Half the bits, not half the bytes
+BYTES = {"fp32": 4, "bf16": 2}
+"""Bytes of a number in a product; bf16: autocast over fp32 weights."""
+
+
+def check_precision(precision: str) -> None:
+    """Raise a ValueError if there is no such precision."""
+    if precision not in BYTES:
+        raise ValueError(
+            f"precision={precision!r} must be one of {list(BYTES)}"
+        )
+
+
+def matrix_entries(config: TransformerConfig) -> int:
+    """The parameters that stand in a matrix product: no biases, no gains."""
+    D, heads = config.d_model, config.n_heads * sum(config.head_sizes)
+    a_layer_of_each = 6 * D * heads + 4 * D * config.d_ff
+    return config.n_layers * a_layer_of_each + config.vocab_size * D
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that one process holds when the backward pass begins.
+
+    Attributes:
+        weights: the parameters, and their 16-bit copies if there are any.
+        gradients: one for each parameter.
+        optimizer: what the optimiser remembers.
+        activations: what the layers keep for the backward pass.
+        logits: the logits and the logarithms of the probabilities.
+    """
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        state = self.weights + self.gradients + self.optimizer
+        return state + self.activations + self.logits
+
+
+def frame_bytes(
+    config: TransformerConfig, sublayers: int, casts: int, size: int
+) -> float:
+    """What a stack keeps for each position, attention left out.
+
+    Args:
+        config: the sizes.
+        sublayers: in a layer, 2 or 3.
+        casts: how many maps read a vector of the residual path.
+        size: bytes of a number in a product; 4: nothing is cast.
+    """
+    D, frames = config.d_model, config.n_layers * sublayers
+    norms = frames + config.pre_norm
+    inputs = frames + 1 if size == 4 else casts
+    noise = frames * size + 4 if config.p_drop else 0  # 4: the embedding's
+    inner = 3 if config.p_drop_relu else 1
+    return (
+        norms * (4 * D + 8)
+        + inputs * size * D
+        + noise * D
+        + config.n_layers * inner * config.d_ff * size
+    )
+
+
+def attention_bytes(
+    config: TransformerConfig,
+    queries: float,
+    keys: float,
+    length: float,
+    *,
+    fused: bool,
+    size: int,
+) -> float:
+    """What one attention keeps between its maps.
+
+    Args:
+        config: the sizes.
+        queries, keys: positions on either side.
+        length: keys that a query meets.
+        fused: without the weights of attention.
+        size: bytes of a number.
+    """
+    H, (K, V) = config.n_heads, config.head_sizes
+    kept = size * H * (K + V) * (queries + keys)
+    if fused:
+        return kept + queries * H * (V * size + 4)
+    weights = 3 if config.p_drop_attention else 2
+    return kept + weights * queries * length * H * size
+
+
+def activation_bytes(
+    config: TransformerConfig,
+    *,
+    src_tokens: float,
+    tgt_tokens: float,
+    src_length: float,
+    tgt_length: float,
+    fused: bool,
+    size: int,
+) -> float:
+    """What both stacks keep for the backward pass."""
+    n, m, N = src_tokens, tgt_tokens, config.n_layers
+    options = {"fused": fused, "size": size}
+    encoder = frame_bytes(config, 2, 4 * N + 2 * N, size)
+    decoder = frame_bytes(config, 3, 5 * N + 1, size)
+    attention = (
+        attention_bytes(config, n, n, src_length, **options)
+        + attention_bytes(config, m, m, tgt_length, **options)
+        + attention_bytes(config, m, n, src_length, **options)
+    )
+    return n * encoder + m * decoder + N * attention
+
+
+def memory_bytes(
+    config: TransformerConfig,
+    *,
+    src_tokens: float,
+    tgt_tokens: float,
+    src_length: float,
+    tgt_length: float,
+    precision: str = "fp32",
+    optimizer: str = "adam",
+    fused: bool = True,
+    recompute: bool = False,
+) -> Memory:
+    """What a training step of `Transformer` holds, by formula.
+
+    Left out are masks and ids, temporaries, and what the allocator wastes.
+    Dropout's noise counts as it is on a CPU; a GPU keeps one byte of it.
+
+    Args:
+        config: the sizes.
+        src_tokens, tgt_tokens: positions that one process computes at once,
+            padding included.
+        src_length, tgt_length: S and T, positions in a row.
+        precision: "fp32", or "bf16" for autocast over fp32 weights.
+        optimizer: "adam", which keeps two numbers a parameter, or "sgd",
+            which keeps none.
+        fused: attention without its weights; False: the plain formula.
+        recompute: keep what enters each layer, and one layer of each stack.
+
+    Raises:
+        ValueError: a count is not above 0, or a name is not known.
+    """
+    check_positive(src_tokens=src_tokens, tgt_tokens=tgt_tokens)
+    check_positive(src_length=src_length, tgt_length=tgt_length)
+    check_precision(precision)
+    if optimizer not in ("adam", "sgd"):
+        raise ValueError(f"optimizer={optimizer!r} must be 'adam' or 'sgd'")
+    size, parameters = BYTES[precision], count_parameters(config)
+    copies = 0 if size == 4 else size * matrix_entries(config)
+    kept = replace(config, n_layers=1) if recompute else config
+    activations = activation_bytes(
+        kept,
+        src_tokens=src_tokens,
+        tgt_tokens=tgt_tokens,
+        src_length=src_length,
+        tgt_length=tgt_length,
+        fused=fused,
+        size=size,
+    )
+    if recompute:
+        layers = config.n_layers * (src_tokens + tgt_tokens)
+        activations += 4 * config.d_model * layers
+    return Memory(
+        weights=4 * parameters + copies,
+        gradients=4 * parameters,
+        optimizer=(8 if optimizer == "adam" else 0) * parameters,
+        activations=activations,
+        logits=(size + 4) * tgt_tokens * config.vocab_size,
+    )
+
+
+# 05_2_hardware: Then and now
+@dataclass(frozen=True)
+class Device:
+    """A machine with one or more equal processors.
+
+    Attributes:
+        name: in words.
+        peak: floating-point operations a second of one processor, by
+            precision.
+        memory: bytes of one processor.
+        count: how many there are.
+        price: dollars an hour for one; None: unknown.
+        utilisation: the share of the peak to expect, of models narrower
+            than 1024 and of the others.
+    """
+
+    name: str
+    peak: dict[str, float]
+    memory: float
+    count: int = 1
+    price: float | None = None
+    utilisation: tuple[float, float] = (0.40, 0.40)
+
+    @property
+    def precision(self) -> str:
+        """The precision with the highest peak."""
+        return max(self.peak, key=lambda name: self.peak[name])
+
+    def expected(self, config: TransformerConfig) -> float:
+        """The utilisation to expect of a model."""
+        return self.utilisation[config.d_model >= 1024]
+
+
+DEVICES = {
+    "p100x8": Device(
+        "8 x P100", {"fp32": 9.5e12}, 16e9, 8, utilisation=(0.30, 0.43)
+    ),
+    "h100x8": Device(
+        "8 x H100", {"fp32": 67e12, "bf16": 989e12}, 80e9, 8, price=3.0
+    ),
+    "h200x1": Device(
+        "1 x H200", {"fp32": 67e12, "bf16": 989e12}, 141e9, 1, price=3.5
+    ),
+}
+"""Datasheet peaks of dense products; the P100's is the paper's."""
+
+
+def training_time(
+    config: TransformerConfig,
+    *,
+    steps: float,
+    tokens: float,
+    device: Device,
+    utilisation: float | None = None,
+    precision: str | None = None,
+    length: float = 30,
+    recompute: bool = False,
+) -> float:
+    """Seconds that a training takes.
+
+    Args:
+        config: the sizes.
+        steps: how many updates.
+        tokens: positions an update, on each side.
+        device: on which machine, all of it.
+        utilisation: the share of its peak; None: what it expects.
+        precision: of the products; None: the fastest it has.
+        length: positions in a row, on each side.
+        recompute: as in `training_flops`.
+
+    Raises:
+        ValueError: a count is not above 0, the utilisation not in (0, 1], or
+            the machine does not have the precision.
+    """
+    check_positive(steps=steps, tokens=tokens, length=length)
+    if utilisation is None:
+        utilisation = device.expected(config)
+    if not 0 < utilisation <= 1:
+        raise ValueError(f"utilisation={utilisation!r} must lie in (0, 1]")
+    precision = precision or device.precision
+    if precision not in device.peak:
+        raise ValueError(
+            f"precision={precision!r} must be one of {list(device.peak)} on "
+            f"{device.name}"
+        )
+    flops = steps * training_flops(
+        config,
+        tokens,
+        tokens,
+        src_length=length,
+        tgt_length=length,
+        recompute=recompute,
+    )
+    return flops / (utilisation * device.count * device.peak[precision])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a training will need.
+
+    Attributes:
+        device: on which machine.
+        parameters: how many numbers are learnt.
+        steps: updates.
+        tokens: positions an update, on each side, over all processes.
+        tokens_per_process: those that one process computes at once.
+        memory: of one process.
+        flops: matrix products of the whole training, as trained.
+        hours: how long.
+        price: in dollars; None: the machine's price is unknown.
+    """
+
+    device: Device
+    parameters: int
+    steps: int
+    tokens: int
+    tokens_per_process: float
+    memory: Memory
+    flops: float
+    hours: float
+    price: float | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether one process's memory holds it; temporaries come on top."""
+        return self.memory.total <= self.device.memory
+
+
+def plan(
+    config: TransformerConfig,
+    device: Device,
+    *,
+    steps: int,
+    tokens: int,
+    length: float = 30,
+    utilisation: float | None = None,
+    precision: str | None = None,
+    accumulate: int = 1,
+    fused: bool = True,
+    recompute: bool = False,
+) -> Plan:
+    """Time, memory and price of a training, one process a processor.
+
+    Every process holds the whole model, its gradients and the optimiser.
+
+    Args:
+        config: the sizes.
+        device: on which machine.
+        steps, tokens, length, utilisation, precision, recompute: as in
+            `training_time`.
+        accumulate: passes an update; each takes its share of the tokens.
+        fused: as in `memory_bytes`.
+
+    Raises:
+        ValueError: as `training_time` and `memory_bytes` do.
+    """
+    check_positive(accumulate=accumulate, count=device.count)
+    seconds = training_time(
+        config,
+        steps=steps,
+        tokens=tokens,
+        device=device,
+        utilisation=utilisation,
+        precision=precision,
+        length=length,
+        recompute=recompute,
+    )
+    share = tokens / (device.count * accumulate)
+    memory = memory_bytes(
+        config,
+        src_tokens=share,
+        tgt_tokens=share,
+        src_length=length,
+        tgt_length=length,
+        precision=precision or device.precision,
+        fused=fused,
+        recompute=recompute,
+    )
+    flops = training_flops(
+        config,
+        tokens,
+        tokens,
+        src_length=length,
+        tgt_length=length,
+        recompute=recompute,
+    )
+    hours = seconds / 3600
+    hourly = None if device.price is None else device.price * device.count
+    return Plan(
+        device=device,
+        parameters=count_parameters(config),
+        steps=steps,
+        tokens=tokens,
+        tokens_per_process=share,
+        memory=memory,
+        flops=steps * flops,
+        hours=hours,
+        price=None if hourly is None else hours * hourly,
+    )
+
+
+# 05_2_hardware: And on the machine before you
+def product_rate(dtype: torch.dtype, size: int = 1024) -> float:
+    """Operations a second of square matrix products, in half a second.
+
+    The best of several: others may be using the machine.
+
+    Args:
+        dtype: of the matrices.
+        size: rows and columns.
+    """
+    a, b = torch.ones(2, size, size, dtype=dtype).unbind()
+    (a @ b).sum()  # the first product sets things up
+    best, end = float("inf"), time.perf_counter() + 0.5
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        a @ b
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def memory_of_this_machine() -> float:
+    """Bytes of main memory; 0 where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):  # Windows
+        return 0
+
+
+def this_machine() -> Device:
+    """This machine's processor, its matrix products measured in a second.
+
+    The peak is what torch reaches with its threads as they are set.
+    """
+    peak = {
+        "fp32": product_rate(torch.float32),
+        "bf16": product_rate(torch.bfloat16),
+    }
+    return Device("this machine", peak, memory_of_this_machine())
+
+
+__all__ = [
+    "BYTES",
+    "DEVICES",
+    "Device",
+    "Memory",
+    "Plan",
+    "activation_bytes",
+    "attention_bytes",
+    "check_positive",
+    "check_precision",
+    "forward_flops",
+    "forward_parts",
+    "frame_bytes",
+    "matrix_entries",
+    "memory_bytes",
+    "memory_of_this_machine",
+    "plan",
+    "product_rate",
+    "this_machine",
+    "training_flops",
+    "training_time",
+]
