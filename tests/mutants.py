@@ -593,6 +593,40 @@ MUTANTS = [
         "test_without_an_end_the_limit_is_the_input_and_max_extra",
         "OpenNMT-py 137: batch size changes BLEU",
     ),
+    # -- hardware ------------------------------------------------------------
+    Mutant(
+        "the decoder reads its own length in the encoder",
+        "hardware",
+        "tgt_tokens * (tgt_length + src_length)",
+        "tgt_tokens * (tgt_length + tgt_length)",
+        "test_hardware.py::test_forward_flops_equal_what_torch_counts",
+        "karpathy/nanoGPT: estimate_mfu knows one stack and one length",
+    ),
+    Mutant(
+        "backward costs as much as forward",
+        "hardware",
+        "return 3 * sum(parts.values()) + again",
+        "return 2 * sum(parts.values()) + again",
+        "test_hardware.py::test_training_flops_equal_what_torch_counts",
+        "-",
+    ),
+    Mutant(
+        "dropout's noise takes no memory",
+        "hardware",
+        "noise = frames * size + 4 if config.p_drop else 0",
+        "noise = 0",
+        "test_hardware.py::"
+        "test_the_kept_bytes_are_those_of_the_formula[plain-(6, 7, 9)-fp32]",
+        "-",
+    ),
+    Mutant(
+        "one GPU's time for eight",
+        "hardware",
+        "return flops / (utilisation * device.count * device.peak[precision])",
+        "return flops / (utilisation * device.peak[precision])",
+        "test_hardware.py::test_the_papers_machine_takes_the_papers_time[base]",
+        "-",
+    ),
 ]
 
 

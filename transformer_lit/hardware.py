@@ -8,6 +8,8 @@ From book/05_2_hardware.md.
 import os
 import time
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -213,13 +215,11 @@ def activation_bytes(
 ) -> float:
     """What both stacks keep for the backward pass."""
     n, m, N = src_tokens, tgt_tokens, config.n_layers
-    options = {"fused": fused, "size": size}
+    kept = partial(attention_bytes, config, fused=fused, size=size)
     encoder = frame_bytes(config, 2, 4 * N + 2 * N, size)
     decoder = frame_bytes(config, 3, 5 * N + 1, size)
     attention = (
-        attention_bytes(config, n, n, src_length, **options)
-        + attention_bytes(config, m, m, tgt_length, **options)
-        + attention_bytes(config, m, n, src_length, **options)
+        kept(n, n, src_length) + kept(m, m, tgt_length) + kept(m, n, src_length)
     )
     return n * encoder + m * decoder + N * attention
 
@@ -249,7 +249,8 @@ def memory_bytes(
         precision: "fp32", or "bf16" for autocast over fp32 weights.
         optimizer: "adam", which keeps two numbers a parameter, or "sgd",
             which keeps none.
-        fused: attention without its weights; False: the plain formula.
+        fused: attention without its weights, which needs heads with K = V;
+            False: the plain formula.
         recompute: keep what enters each layer, and one layer of each stack.
 
     Raises:
@@ -393,7 +394,6 @@ class Plan:
         memory: of one process.
         flops: matrix products of the whole training, as trained.
         hours: how long.
-        price: in dollars; None: the machine's price is unknown.
     """
 
     device: Device
@@ -404,7 +404,13 @@ class Plan:
     memory: Memory
     flops: float
     hours: float
-    price: float | None
+
+    @property
+    def price(self) -> float | None:
+        """In dollars; None: the machine's price is unknown."""
+        if self.device.price is None:
+            return None
+        return self.hours * self.device.price * self.device.count
 
     @property
     def fits(self) -> bool:
@@ -451,38 +457,20 @@ def plan(
         length=length,
         recompute=recompute,
     )
+    sides: dict[str, Any] = {"src_length": length, "tgt_length": length}
+    sides["recompute"] = recompute
     share = tokens / (device.count * accumulate)
     memory = memory_bytes(
         config,
         src_tokens=share,
         tgt_tokens=share,
-        src_length=length,
-        tgt_length=length,
         precision=precision or device.precision,
         fused=fused,
-        recompute=recompute,
+        **sides,
     )
-    flops = training_flops(
-        config,
-        tokens,
-        tokens,
-        src_length=length,
-        tgt_length=length,
-        recompute=recompute,
-    )
-    hours = seconds / 3600
-    hourly = None if device.price is None else device.price * device.count
-    return Plan(
-        device=device,
-        parameters=count_parameters(config),
-        steps=steps,
-        tokens=tokens,
-        tokens_per_process=share,
-        memory=memory,
-        flops=steps * flops,
-        hours=hours,
-        price=None if hourly is None else hours * hourly,
-    )
+    flops = steps * training_flops(config, tokens, tokens, **sides)
+    size, hours = count_parameters(config), seconds / 3600
+    return Plan(device, size, steps, tokens, share, memory, flops, hours)
 
 
 # 05_2_hardware: And on the machine before you

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
-from safetensors.torch import load_file, load_model
-from torch import Tensor, nn, optim
+from safetensors.torch import load_file
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 
@@ -44,7 +44,7 @@ from transformer_lit.loss import label_smoothed_loss
 from transformer_lit.model import Transformer, save_model
 from transformer_lit.numbers import english, german
 from transformer_lit.optimizer import noam, noam_rate
-from transformer_lit.tokenizer import load_vocabulary, write_file
+from transformer_lit.tokenizer import Vocabulary, load_vocabulary, write_file
 from transformer_lit.translator import Translator
 
 
@@ -95,6 +95,14 @@ class Alone:
     def total(self, sums: Tensor) -> Tensor:
         """The sum of each process's numbers."""
         return sums
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        """A parameter, or what belongs to one, in one piece."""
+        return tensor
+
+    def part(self, whole: Tensor, like: Tensor) -> Tensor:
+        """This process's part of a tensor, as `like` is divided."""
+        return whole.to(like.device)
 
     def first(self, work: Callable[[], T]) -> T:
         """Let the first process do some work before the others do it."""
@@ -530,16 +538,16 @@ def validation_nll(run: Run, pairs: EncodedSplit) -> float:
     return nll / tokens
 
 
-def translations(run: Run, pairs: EncodedSplit) -> list[str]:
+def translations(
+    model: Transformer, vocabulary: Vocabulary, pairs: EncodedSplit
+) -> list[str]:
     """What greedy search makes of the sources of a split."""
     texts = [""] * len(pairs)
-    model = run.model.eval()
     for rectangle in in_rectangles(pairs):
         ids = [pairs[int(i)][0] for i in rectangle]
-        src = pad(ids, model.config.pad_id).to(run.processes.device)
-        found = greedy_search(model, src)
+        found = greedy_search(model, pad(ids, model.config.pad_id))
         for i, [best] in zip(rectangle, found, strict=True):
-            texts[int(i)] = run.vocabulary.text(best.tokens)
+            texts[int(i)] = vocabulary.text(best.tokens)
     return texts
 
 
@@ -548,8 +556,9 @@ def validate(run: Run) -> dict[str, Any]:
     pairs = EncodedSplit(run.data, "valid")
     nll = validation_nll(run, pairs)
     entry: dict[str, Any] = {"nll": nll, "perplexity": math.exp(nll)}
+    model = whole_model(run).eval()
     if run.processes.rank == 0:
-        outputs = translations(run, pairs)
+        outputs = translations(model, run.vocabulary, pairs)
         references = read_text(run.data / "valid.tgt")
         same = [o == r for o, r in zip(outputs, references, strict=True)]
         is_split = run.config.corpus.name == "multi30k_tok"
@@ -561,35 +570,51 @@ def validate(run: Run) -> dict[str, Any]:
     return entry
 
 
-def optimizer_tensors(model: nn.Module, adam: optim.Adam) -> dict[str, Tensor]:
+def whole_model(run: Run) -> Transformer:
+    """The model in one piece; all processes must ask for it together."""
+    model = Transformer(run.model.config)
+    with torch.no_grad():
+        for one, other in zip(
+            model.parameters(), run.model.parameters(), strict=True
+        ):
+            one.copy_(run.processes.whole(other))
+    return model
+
+
+def optimizer_tensors(run: Run) -> dict[str, Tensor]:
     """What the optimiser remembers, by the names of the parameters."""
     return {
-        f"{name}.{key}": value
-        for name, parameter in model.named_parameters()
-        for key, value in adam.state[parameter].items()
+        f"{name}.{key}": run.processes.whole(value)
+        for name, parameter in run.model.named_parameters()
+        for key, value in run.adam.state[parameter].items()
     }
 
 
-def restore_optimizer(
-    model: nn.Module, adam: optim.Adam, tensors: dict[str, Tensor]
+def restore(
+    run: Run, weights: dict[str, Tensor], adam: dict[str, Tensor]
 ) -> None:
-    """Give the optimiser back what `optimizer_tensors` found."""
-    for name, parameter in model.named_parameters():
-        adam.state[parameter] = {
-            key: tensors[f"{name}.{key}"].to(parameter.device)
-            for key in ("step", "exp_avg", "exp_avg_sq")
-        }
+    """Give model and optimiser back what a checkpoint holds."""
+    part = run.processes.part
+    with torch.no_grad():
+        for name, parameter in run.model.named_parameters():
+            parameter.copy_(part(weights[name], parameter))
+            run.adam.state[parameter] = {
+                "step": adam[f"{name}.step"].to(parameter.device),
+                "exp_avg": part(adam[f"{name}.exp_avg"], parameter),
+                "exp_avg_sq": part(adam[f"{name}.exp_avg_sq"], parameter),
+            }
 
 
 def save(run: Run, folder: Path) -> None:
     """Write a checkpoint of the run."""
+    model, optimizer = whole_model(run), optimizer_tensors(run)
     if run.processes.rank == 0:
         save_checkpoint(
             folder,
             run.step,
-            model=run.model,
+            model=model,
             vocabulary=run.vocabulary,
-            optimizer=optimizer_tensors(run.model, run.adam),
+            optimizer=optimizer,
             state={
                 "epoch": run.epoch,
                 "index": run.index,
@@ -614,9 +639,11 @@ def resume(run: Run, folder: Path) -> None:
         return
     checkpoint, state = found
     check_same_run(state["run"], asdict(run.config), checkpoint)
-    load_model(run.model, str(checkpoint / "weights.safetensors"))
-    tensors = load_file(checkpoint / "optimizer.safetensors")
-    restore_optimizer(run.model, run.adam, tensors)
+    restore(
+        run,
+        load_file(checkpoint / "weights.safetensors"),
+        load_file(checkpoint / "optimizer.safetensors"),
+    )
     run.schedule.load_state_dict(state["schedule"])
     for group in run.adam.param_groups:
         group["lr"] = run.schedule.get_last_lr()[0]
@@ -713,8 +740,9 @@ def judge(run: Run, folder: Path) -> dict[str, Any]:
     run.stale += 1
     if run.best is None or entry["nll"] < run.best:
         run.best, run.stale = entry["nll"], 0
+        model = whole_model(run)
         if run.processes.rank == 0:
-            save_model(run.model, folder / "best")
+            save_model(model, folder / "best")
             run.vocabulary.save(folder / "best")
     return {"step": run.step, "valid": entry}
 
@@ -826,7 +854,7 @@ __all__ = [
     "read_log",
     "recompute_layers",
     "report",
-    "restore_optimizer",
+    "restore",
     "resume",
     "save",
     "seed_all",
@@ -834,4 +862,5 @@ __all__ = [
     "updates",
     "validate",
     "validation_nll",
+    "whole_model",
 ]

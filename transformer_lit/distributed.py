@@ -1,0 +1,115 @@
+"""Launching a run.
+
+From book/11_launch.md.
+"""
+
+# Written by tools/export.py. Edit the chapter instead.
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from transformer_lit.trainer import Alone
+
+# 11_launch: Many processes, one gradient
+T = TypeVar("T")
+
+
+class Together(Alone):
+    """The processes that torchrun started, each with the whole model.
+
+    Gradients are shared by torch's DistributedDataParallel: through nccl
+    where there are GPUs, through gloo where there are none.
+    """
+
+    def __init__(self) -> None:
+        cuda = torch.cuda.is_available()
+        dist.init_process_group("nccl" if cuda else "gloo")
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.device = torch.device("cpu")
+        if cuda:
+            self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+            torch.cuda.set_device(self.device)
+
+    def share(self, model: nn.Module) -> nn.Module:
+        """The model, whose gradients are shared as they are computed."""
+        return DistributedDataParallel(model)
+
+    def adding_up(
+        self, model: nn.Module, last: bool
+    ) -> AbstractContextManager[None]:
+        """Keep the gradients to oneself until the last batch."""
+        several: Any = model
+        return nullcontext() if last else several.no_sync()
+
+    def total(self, sums: Tensor) -> Tensor:
+        """The sum of each process's numbers."""
+        sums = sums.to(self.device, copy=True)
+        dist.all_reduce(sums)
+        return sums.cpu()
+
+    def first(self, work: Callable[[], T]) -> T:
+        """Let the first process do some work before the others do it."""
+        if self.rank == 0:
+            found = work()
+            self.wait()
+        else:
+            self.wait()
+            found = work()
+        return found
+
+    def wait(self) -> None:
+        """Go on when all processes have come here."""
+        dist.barrier()
+
+
+# 11_launch: A model in parts
+class Sharded(Together):
+    """As `Together`, but each process keeps only a part of every parameter.
+
+    A layer's parameters are put together when it is its turn, by torch's
+    `fully_shard` (FSDP2). It is for models that do not fit one GPU.
+    """
+
+    def share(self, model: nn.Module) -> nn.Module:
+        """The model with its parameters divided among the processes."""
+        parts: Any = model
+        for layer in (*parts.encoder.layers, *parts.decoder.layers):
+            fully_shard(layer)
+        fully_shard(model)
+        return model
+
+    def adding_up(
+        self, model: nn.Module, last: bool
+    ) -> AbstractContextManager[None]:
+        """Keep the gradients to oneself until the last batch."""
+        several: Any = model
+        several.set_requires_gradient_sync(last)
+        return nullcontext()
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        """A parameter, or what belongs to one, in one piece."""
+        divided: Any = tensor.detach()
+        return divided.full_tensor() if isinstance(tensor, DTensor) else divided
+
+    def part(self, whole: Tensor, like: Tensor) -> Tensor:
+        """This process's part of a tensor, as `like` is divided."""
+        if not isinstance(like, DTensor):
+            return super().part(whole, like)
+        whole = whole.to(like.device)
+        return distribute_tensor(whole, like.device_mesh, like.placements)
+
+
+__all__ = [
+    "Sharded",
+    "T",
+    "Together",
+]
