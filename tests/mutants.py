@@ -593,6 +593,104 @@ MUTANTS = [
         "test_without_an_end_the_limit_is_the_input_and_max_extra",
         "OpenNMT-py 137: batch size changes BLEU",
     ),
+    Mutant(
+        "the search stops when its first output ends",
+        "decoding",
+        "return self.best[-1].score if full else -math.inf",
+        "return self.best[-1].score if full else -math.inf if not self.best "
+        "else 0.0",
+        "test_decoding.py::"
+        "test_beam_search_equals_the_same_search_that_never_stops_early",
+        "joeynmt 148, 149",
+    ),
+    Mutant(
+        "a bound that is not optimistic",
+        "decoding",
+        "bound = best[row] / length_penalty(room[sentence], alpha)",
+        "bound = best[row] / penalty",
+        "test_decoding.py::test_a_longer_output_may_win_after_all",
+        "joeynmt 148, 149",
+    ),
+    Mutant(
+        "beams of different sentences mixed",
+        "decoding",
+        "rows = (first[:, None] + parents).flatten()",
+        "rows = (first[:, None] * 0 + parents).flatten()",
+        "test_decoding.py::"
+        "test_a_batch_is_searched_like_its_sentences_one_by_one",
+        "jadore801120/attention-is-all-you-need-pytorch 28",
+    ),
+    Mutant(
+        "the cache does not follow the beams",
+        "decoding",
+        "layer.past = layer.past[0][rows], layer.past[1][rows]",
+        "pass",
+        "test_decoding.py::"
+        "test_every_reported_log_prob_is_the_teacher_forced_one",
+        "fairseq: reorder_incremental_state forgotten",
+    ),
+    Mutant(
+        "the end token does not count in the length",
+        "decoding",
+        "length = beams.cache.ids.shape[1]\n    log_probs, parents",
+        "length = beams.cache.ids.shape[1] - 1\n    log_probs, parents",
+        "test_decoding.py::"
+        "test_a_beam_that_drops_nothing_finds_all_in_order[0.6]",
+        "tensor2tensor: len counts EOS",
+    ),
+    Mutant(
+        "as many continuations as beams",
+        "decoding",
+        "beams.log_probs, logits, 2 * size",
+        "beams.log_probs, logits, size + 1",
+        "test_decoding.py::"
+        "test_beam_search_equals_the_same_search_that_never_stops_early",
+        "tensor2tensor: top 2 x beam",
+    ),
+    # -- averaging -----------------------------------------------------------
+    Mutant(
+        "checkpoints summed in single precision",
+        "averaging",
+        "weight.detach().double()",
+        "weight.detach().clone()",
+        "test_averaging.py::test_the_sum_is_kept_in_double_precision",
+        "fairseq average_checkpoints: half precision",
+    ),
+    Mutant(
+        "the oldest checkpoints instead of the last",
+        "averaging",
+        "newest = [*reversed(checkpoints_by_step(Path(run)).values())]",
+        "newest = [*checkpoints_by_step(Path(run)).values()]",
+        "test_averaging.py::test_the_last_are_the_newest_oldest_first",
+        "tensor2tensor: step numbers as text",
+    ),
+    # -- translator ----------------------------------------------------------
+    Mutant(
+        "outputs in the order of their lengths",
+        "translator",
+        "for i, kept in zip(batch, hypotheses, strict=True):",
+        "for i, kept in zip(sorted(batch), hypotheses, strict=True):",
+        "test_translator.py::test_hypotheses_are_the_beams_as_text",
+        "fairseq generate: order of the output",
+    ),
+    # -- bleu ----------------------------------------------------------------
+    Mutant(
+        "output and reference exchanged",
+        "bleu",
+        "metric.corpus_score(ours, [theirs])",
+        "metric.corpus_score(theirs, [ours])",
+        "test_bleu.py::test_too_long_and_too_short_by_hand",
+        "bentrevett/pytorch-seq2seq 62",
+    ),
+    Mutant(
+        "hyphens split with case ignored",
+        "bleu",
+        "return split_hyphens(moses(language)(text))",
+        "return split_hyphens(moses(language)(text).lower())",
+        "test_bleu.py::"
+        "test_a_text_against_itself_scores_100_and_in_capitals_by_case",
+        "tensorflow/models: case-insensitive BLEU",
+    ),
     # -- hardware ------------------------------------------------------------
     Mutant(
         "the decoder reads its own length in the encoder",

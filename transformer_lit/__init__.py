@@ -10,7 +10,7 @@ The code is the book's: each module is written from the chapter that it names.
 from transformer_lit.attention import MultiHeadAttention, scaled_dot_product
 from transformer_lit.config import BOS, EOS, PAD, UNK, TransformerConfig
 from transformer_lit.corpus import CorpusConfig, prepare
-from transformer_lit.decoding import Hypothesis, greedy_search
+from transformer_lit.decoding import Hypothesis, beam_search, greedy_search
 from transformer_lit.embeddings import TokenEmbedding
 from transformer_lit.feed_forward import FeedForward
 from transformer_lit.loss import label_smoothed_loss
@@ -52,6 +52,7 @@ __all__ = [
     "TransformerConfig",
     "Translator",
     "UNK",
+    "beam_search",
     "causal_mask",
     "count_parameters",
     "exact_match",

@@ -58,21 +58,8 @@ def make_batch(
 
 # 05_1_data: Batches by tokens
 Ints = NDArray[np.integer[Any]]
-
-
-def by_length(lengths: Ints, rng: np.random.Generator) -> Ints:
-    """The pairs in an order that puts similar ones together, int64 [n].
-
-    Target lengths within about seven per cent of each other make a bucket.
-    Within a bucket the source lengths go up, in the next one down, so that
-    they do not jump where one bucket ends. Equal pairs are in random order.
-    """
-    shuffled = rng.permutation(len(lengths))
-    src, tgt = lengths[shuffled].T
-    logarithms = np.floor(14 * np.log(tgt))
-    _, bucket = np.unique(logarithms, return_inverse=True)  # 0, 1, 2, ...
-    up_and_down = np.where(bucket % 2 == 0, src, -src)
-    return shuffled[np.lexsort((up_and_down, bucket))]
+Plan = list[list[Ints]]
+"""For each update its rectangles, for each rectangle its pairs' numbers."""
 
 
 def rectangles(lengths: Ints, order: Ints, positions: int) -> list[Ints]:
@@ -92,10 +79,33 @@ def rectangles(lengths: Ints, order: Ints, positions: int) -> list[Ints]:
     return found
 
 
-Plan = list[list[Ints]]
-"""For each update its rectangles, for each rectangle its pairs' numbers."""
+def fill_rate(lengths: Ints, plan: Plan) -> float:
+    """The share of a plan's positions that hold a token, both sides."""
+    tokens = places = 0
+    for rectangle in (r for update in plan for r in update):
+        sides = lengths[rectangle]  # [B, 2]
+        tokens += int(sides.sum())
+        places += len(sides) * int(sides.max(0).sum())
+    return tokens / places
 
 
+# 05_1_data: Which pairs share a rectangle
+def by_length(lengths: Ints, rng: np.random.Generator) -> Ints:
+    """The pairs in an order that puts similar ones together, int64 [n].
+
+    Target lengths within about seven per cent of each other make a bucket.
+    Within a bucket the source lengths go up, in the next one down, so that
+    they do not jump where one bucket ends. Equal pairs are in random order.
+    """
+    shuffled = rng.permutation(len(lengths))
+    src, tgt = lengths[shuffled].T
+    logarithms = np.floor(14 * np.log(tgt))
+    _, bucket = np.unique(logarithms, return_inverse=True)  # 0, 1, 2, ...
+    up_and_down = np.where(bucket % 2 == 0, src, -src)
+    return shuffled[np.lexsort((up_and_down, bucket))]
+
+
+# 05_1_data: A plan for an epoch
 def plan_epoch(
     lengths: Ints, *, tokens: int, positions: int, seed: int, epoch: int
 ) -> Plan:
@@ -116,16 +126,6 @@ def plan_epoch(
         [found[i] for i in order[start : start + size]]
         for start in range(0, len(order), size)
     ]
-
-
-def fill_rate(lengths: Ints, plan: Plan) -> float:
-    """The share of a plan's positions that hold a token, both sides."""
-    tokens = places = 0
-    for rectangle in (r for update in plan for r in update):
-        sides = lengths[rectangle]  # [B, 2]
-        tokens += int(sides.sum())
-        places += len(sides) * int(sides.max(0).sum())
-    return tokens / places
 
 
 __all__ = [

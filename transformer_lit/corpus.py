@@ -11,20 +11,26 @@ import json
 import os
 import random
 import re
+import urllib.error
 import urllib.request
+import zlib
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
+from http.client import HTTPException
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+import portalocker
 from tqdm import tqdm
 
 import transformer_lit
-from transformer_lit.batches import Ints
+from transformer_lit.batches import Ints, fill_rate, plan_epoch
 from transformer_lit.numbers import (
     NumberVocabulary,
     draw_number,
@@ -56,7 +62,7 @@ class CorpusConfig:
         pairs: how many pairs "numbers" generates.
         splits: for "files" and "wsj": where each split lies, for example
             {"train": "data/train"} for data/train.en and data/train.de,
-            plain or with .gz behind it.
+            plain or with .gz behind it, or for a folder of trees.
     """
 
     name: str
@@ -69,15 +75,33 @@ class CorpusConfig:
     pairs: int = 100_000
     splits: dict[str, str] | None = None
 
+    def __post_init__(self) -> None:
+        if self.vocab_size > 1 << 16:
+            raise ValueError(
+                f"vocab_size={self.vocab_size:,} is too large: ids are kept "
+                f"in 16 bits, so at most {1 << 16:,}"
+            )
 
-# 05_1_data: The files, checked
+
+# 05_1_data: Is it the right text?
 CHUNK = 1 << 20
 
 
-def open_text(path: Path) -> BinaryIO:
-    """A text file for reading bytes, whether it is packed or not."""
+@contextmanager
+def open_text(path: Path) -> Iterator[Any]:
+    """A file for reading its bytes, whether it is packed or not.
+
+    Raises:
+        ValueError: it is packed and damaged; the message names it.
+    """
     packed = path.suffix == ".gz"
-    return gzip.open(path, "rb") if packed else path.open("rb")  # type: ignore
+    try:
+        with gzip.open(path) if packed else path.open("rb") as file:
+            yield file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"{path} is damaged ({error}); copy it again"
+        ) from None
 
 
 def text_sha256(path: Path) -> str:
@@ -97,42 +121,46 @@ def find_text(stem: Path) -> Path | None:
     return None
 
 
-def existing_text(stem: str) -> Path:
-    """The file of that name, or a ValueError."""
-    path = find_text(Path(stem))
-    if path is None:
-        raise ValueError(f"{stem} is missing, and so is {stem}.gz")
-    return path
-
-
 def cache_folder() -> Path:
     """Where downloads and prepared corpora are kept."""
     standard = Path.home() / ".cache" / "transformer_lit"
     return Path(os.environ.get("TRANSFORMER_LIT_CACHE", standard))
 
 
+def locked(path: Path) -> portalocker.Lock:
+    """To be entered by one process at a time; it opens when that one ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return portalocker.Lock(path, timeout=1e6)
+
+
 def download(address: str, path: Path) -> None:
     """Fetch a file, going on where an earlier try stopped.
 
     Raises:
-        OSError: the address does not answer.
+        OSError: the address does not answer, or stops before the end.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     start = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(address)
-    if start:
-        request.add_header("Range", f"bytes={start}-")
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        goes_on = answer.status == 206  # else it starts from the beginning
-        size = int(answer.headers.get("Content-Length", 0)) or None
-        with (
-            part.open("ab" if goes_on else "wb") as file,
-            tqdm(desc=path.name, total=size, unit="B", disable=None) as bar,
-        ):
-            while block := answer.read(CHUNK):
-                file.write(block)
-                bar.update(len(block))
+    header = {"Range": f"bytes={start}-"} if start else {}
+    request = urllib.request.Request(address, headers=header)
+    try:
+        answer = urllib.request.urlopen(request, timeout=30)
+    except urllib.error.HTTPError as error:
+        if error.code != 416:
+            raise
+        part.unlink()  # nothing is left to go on with: start again
+        return download(address, path)
+    goes_on = answer.status == 206  # else it starts from the beginning
+    size = int(answer.headers.get("Content-Length") or 0) + goes_on * start
+    with (
+        answer,
+        part.open("ab" if goes_on else "wb") as file,
+        tqdm(desc=path.name, total=size, unit="B", disable=None) as bar,
+    ):
+        while block := answer.read(CHUNK):
+            bar.update(file.write(block))
+        if file.tell() < size:
+            raise OSError(f"it stopped after {file.tell():,} bytes")
     os.replace(part, path)
 
 
@@ -149,13 +177,13 @@ def fetch(corpus: str, name: str) -> Path:
     Raises:
         ValueError: it is not to be had, or is not the file that it should be.
     """
-    wanted = corpora()[corpus]["sha256"][name]
     given = os.environ.get("TRANSFORMER_LIT_DATA")
     path = find_text(Path(given) / name) if given else None
-    path = path or find_text(cache_folder() / "downloads" / name)
     if path is None:
-        return fetch_from_net(corpus, name)
-    if text_sha256(path) != wanted:
+        stem = cache_folder() / "downloads" / name
+        with locked(stem.with_name(f"{stem.name}.lock")):
+            path = find_text(stem) or fetch_from_net(corpus, name)
+    if text_sha256(path) != corpora()[corpus]["sha256"][name]:
         raise ValueError(
             f"{path} is not the {name} that is wanted, its checksum differs; "
             "remove it or put the right one there"
@@ -166,16 +194,16 @@ def fetch(corpus: str, name: str) -> Path:
 def fetch_from_net(corpus: str, name: str) -> Path:
     """Try each address until one gives the file with the right checksum."""
     about, tried = corpora()[corpus], []
-    for address in about["addresses"]:
-        packed = ".gz" if address.endswith(".gz") else ""
+    for pattern in about["addresses"]:
+        packed = ".gz" if pattern.endswith(".gz") else ""
         target = cache_folder() / "downloads" / f"{name}{packed}"
-        address = address.format(name=Path(name).name)
+        address = pattern.format(name=Path(name).name)
         try:
             download(address, target)
             if text_sha256(target) == about["sha256"][name]:
                 return target
             tried.append(f"{address} (another file)")
-        except (OSError, EOFError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             tried.append(f"{address} ({error})")
         target.unlink(missing_ok=True)
     raise ValueError(
@@ -221,41 +249,65 @@ def fault(pair: Pair) -> str | None:
     return None
 
 
-def number_lines(split: str, pairs: int) -> Iterator[Pair]:
-    """Numbers in words; those of other splits than "train" are held out."""
+# 05_1_data: Where the lines come from
+def numbers_of(split: str, pairs: int) -> Iterator[int]:
+    """The numbers of a split; those outside "train" are held out."""
     rng = random.Random(0)
-    held_out = (
-        []
-        if split == "train"
-        else held_out_sample(2000, seed={"valid": 1, "test": 0}[split])
-    )
-    for i in range(pairs if split == "train" else len(held_out)):
-        number = draw_number(rng) if split == "train" else held_out[i]
+    test = held_out_sample(2000, seed=0)
+    if split == "train":
+        yield from (draw_number(rng) for _ in range(pairs))
+    elif split == "test":
+        yield from test
+    else:
+        yield from sorted(set(held_out_sample(2000, seed=1)) - set(test))
+
+
+def number_lines(split: str, pairs: int) -> Iterator[Pair]:
+    """Numbers in English and in German words."""
+    for number in numbers_of(split, pairs):
         yield english(number).encode(), german(number).encode()
 
 
+TEST_SETS = {"valid": "wmt13", "test": "wmt14/full"}
+"""What sacreBLEU calls newstest2013 and the 3,003 lines of newstest2014."""
+
+
 def wmt14_lines(split: str, src: str, tgt: str) -> Iterator[Pair]:
-    """WMT 2014 from the library `datasets`, an optional extra.
+    """WMT 2014: training text from `datasets`, an optional extra.
 
     Raises:
-        ValueError: the library is not installed.
+        ValueError: the library is not installed, or a test set not to be had.
     """
+    if split in TEST_SETS:
+        yield from sacrebleu_lines(TEST_SETS[split], f"{src}-{tgt}")
+        return
     try:
         import datasets
     except ImportError:
         raise ValueError(
-            "wmt14 needs the library datasets: pip install "
-            "'transformer-lit[wmt]'"
+            "wmt14 needs the library datasets: pip install datasets"
         ) from None
     pair = f"{tgt}-{src}" if src == "en" else f"{src}-{tgt}"
-    name = {"valid": "validation"}.get(split, split)
-    rows = datasets.load_dataset("wmt14", pair, split=name, streaming=True)
+    rows = datasets.load_dataset("wmt/wmt14", pair, split=split, streaming=True)
     for row in rows:
-        texts = {
-            lang: " ".join(text.split()).encode()
-            for lang, text in row["translation"].items()
-        }
-        yield texts[src], texts[tgt]
+        texts = row["translation"]
+        src_line, tgt_line = (" ".join(texts[x].split()) for x in (src, tgt))
+        yield src_line.encode(), tgt_line.encode()
+
+
+def sacrebleu_lines(test_set: str, pair: str) -> Iterator[Pair]:
+    """A test set that sacreBLEU knows; it downloads it once."""
+    from sacrebleu.utils import get_reference_files, get_source_file
+
+    try:
+        source = get_source_file(test_set, pair)
+        [reference] = get_reference_files(test_set, pair)
+    except (Exception, SystemExit) as error:
+        raise ValueError(
+            f"sacreBLEU cannot get {test_set} {pair} ({error}); try "
+            f"`sacrebleu -t {test_set} -l {pair} --echo src` by hand"
+        ) from None
+    yield from aligned_lines(Path(source), Path(reference))
 
 
 Tree = list[Any]
@@ -294,22 +346,49 @@ def linearise(tree: Tree) -> tuple[list[str], list[str]]:
     return words, labels
 
 
-def tree_lines(folder: Path) -> Iterator[Pair]:
-    """The words and the labels of every tree in a folder of files.
+def tree_files(place: Path) -> list[Path]:
+    """One file of trees, or all those in a folder.
+
+    Raises:
+        ValueError: there is none.
+    """
+    endings = tuple(
+        x + y for x in (".mrg", ".trees", ".tsv") for y in ("", ".gz")
+    )
+    files = [place] if place.is_file() else sorted(place.rglob("*"))
+    files = [file for file in files if file.name.endswith(endings)]
+    if not files:
+        raise ValueError(f"{place} holds no trees: no file ends with .mrg")
+    return files
+
+
+def trees(file: Path) -> Iterator[Tree]:
+    """The trees of a file, one after another."""
+    with open_text(file) as lines:
+        tokens = (
+            token
+            for line in lines
+            for token in re.findall(r"[()]|[^\s()]+", line.decode("utf-8"))
+        )
+        for token in tokens:
+            if token == ")":
+                raise ValueError("a bracket is closed that was not opened")
+            if token == "(":
+                yield read_tree(tokens)
+
+
+def tree_lines(place: Path) -> Iterator[Pair]:
+    """The words and the labels of every tree in a file or a folder.
 
     Raises:
         ValueError: a bracket does not match; the message names the file.
     """
-    for file in sorted(folder.rglob("*.*")):
-        with open_text(file) as lines:
-            text = lines.read().decode("utf-8")
-        tokens = iter(re.findall(r"[()]|[^\s()]+", text))
+    for file in tree_files(place):
         try:
-            for token in tokens:
-                if token == "(":
-                    words, labels = linearise(read_tree(tokens))
-                    yield " ".join(words).encode(), " ".join(labels).encode()
-        except (ValueError, IndexError) as error:
+            for tree in trees(file):
+                words, labels = linearise(tree)
+                yield " ".join(words).encode(), " ".join(labels).encode()
+        except (ValueError, IndexError, RecursionError) as error:
             raise ValueError(f"{file}: {error}; repair the file") from None
 
 
@@ -328,12 +407,37 @@ def split_names(config: CorpusConfig) -> list[str]:
         raise ValueError(
             f"corpus name={config.name!r} is unknown: take {known} or files"
         )
-    if not config.splits or "train" not in config.splits:
+    splits = config.splits or {}
+    if "train" not in splits or not all(map(str.isidentifier, splits)):
         raise ValueError(
-            f"corpus {config.name!r} needs splits, for example "
-            '{train = "data/train", valid = "data/valid"}'
+            f"corpus {config.name!r} needs splits with plain names, for "
+            'example {train = "data/train", valid = "data/valid"}'
         )
-    return sorted(config.splits, key=lambda split: split != "train")
+    return sorted(splits, key=lambda split: split != "train")
+
+
+def existing_text(stem: str) -> Path:
+    """The file of that name, or a ValueError."""
+    path = find_text(Path(stem))
+    if path is None:
+        raise ValueError(f"{stem} is missing, and so is {stem}.gz")
+    return path
+
+
+def split_files(config: CorpusConfig, split: str) -> tuple[Path, Path]:
+    """The source and the target file of a split."""
+    languages = config.src, config.tgt
+    if config.name == "files":
+        src, tgt = (f"{(config.splits or {})[split]}.{x}" for x in languages)
+        return existing_text(src), existing_text(tgt)
+    about = corpora()[config.name]
+    for pair in ("-".join(languages), "-".join(reversed(languages))):
+        src, tgt = (
+            about["splits"][split].format(pair=pair, lang=x) for x in languages
+        )
+        if src in about["sha256"] and tgt in about["sha256"] and src != tgt:
+            return fetch(config.name, src), fetch(config.name, tgt)
+    raise ValueError(f"{config.name} has no text for {'-'.join(languages)}")
 
 
 def split_lines(config: CorpusConfig, split: str) -> Iterator[Pair]:
@@ -344,27 +448,11 @@ def split_lines(config: CorpusConfig, split: str) -> Iterator[Pair]:
         return wmt14_lines(split, config.src, config.tgt)
     if config.name == "wsj":
         return tree_lines(Path((config.splits or {})[split]))
-    src, tgt = split_files(config, split)
-    return aligned_lines(src, tgt)
-
-
-def split_files(config: CorpusConfig, split: str) -> tuple[Path, Path]:
-    """The source and the target file of a split."""
-    if config.name == "files":
-        stem = (config.splits or {})[split]
-        src, tgt = f"{stem}.{config.src}", f"{stem}.{config.tgt}"
-        return existing_text(src), existing_text(tgt)
-    pattern = corpora()[config.name]["splits"][split]
-    pair = f"{config.src}-{config.tgt}"
-    names = [pattern.format(pair=pair, lang=lang) for lang in pair.split("-")]
-    for name in names:
-        if name not in corpora()[config.name]["sha256"]:
-            raise ValueError(f"{config.name} has no {pair}: there is no {name}")
-    return fetch(config.name, names[0]), fetch(config.name, names[1])
+    return aligned_lines(*split_files(config, split))
 
 
 # 05_1_data: Shards
-SHARD = 50_000
+SHARD = 200_000
 """Lines of a corpus that go into one shard."""
 
 
@@ -374,85 +462,89 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_shard(
-    stem: Path, pairs: Sequence[tuple[list[int], list[int]]], about: Any
+    stem: Path, ids: "array[int]", lengths: Sequence[int], about: dict[str, Any]
 ) -> dict[str, Any]:
-    """Write pairs of ids as `STEM.ids`, `STEM.ends` and, last, `STEM.json`.
+    """Write `STEM.ids`, `STEM.ends` and, last, their record `STEM.json`.
 
     Args:
         stem: the path without the ending.
-        pairs: source and target ids.
+        ids: all sentences, one behind the other, 16 bits each.
+        lengths: of source and target in turn.
         about: counts that are kept with it.
     """
-    sequences = [ids for pair in pairs for ids in pair]
-    files = {
-        "ids": np.array([i for ids in sequences for i in ids], np.uint16),
-        "ends": np.array([len(ids) for ids in sequences], np.int64).cumsum(),
-    }
-    record = {"pairs": len(pairs), **about}
-    for ending, values in files.items():
-        content = values.tobytes()
+    ends = np.cumsum(lengths, dtype=np.int64)
+    record: dict[str, Any] = {"pairs": len(lengths) // 2, **about}
+    for ending, content in (("ids", ids.tobytes()), ("ends", ends.tobytes())):
         write_file(stem.with_name(f"{stem.name}.{ending}"), content)
         record[f"{ending}_sha256"] = hashlib.sha256(content).hexdigest()
     write_json(stem.with_name(f"{stem.name}.json"), record)
     return record
 
 
+def encode_pair_of_lines(
+    config: CorpusConfig, vocabulary: Vocabulary, split: str, pair: Pair
+) -> tuple[list[int], list[int]] | str:
+    """The ids of both sides, or why the pair cannot be used."""
+    reason = fault(pair)
+    if reason is not None:
+        return reason
+    src, tgt = (line.decode("utf-8") for line in pair)
+    ids = vocabulary.src_ids(src), vocabulary.tgt_ids(tgt)
+    if min(map(len, ids)) == 1:  # only EOS: what was there is no character
+        return "empty line"
+    if split == "train" and max(map(len, ids)) > config.max_tokens:
+        return f"more than {config.max_tokens} tokens"
+    return ids
+
+
 def encode_block(
     config: CorpusConfig,
     vocabulary: Vocabulary,
     split: str,
-    block: Sequence[Pair],
-    start: int,
-) -> tuple[list[tuple[list[int], list[int]]], Counter[str]]:
-    """Pairs of lines to pairs of ids, and how many were dropped, and why.
+    block: Sequence[tuple[int, Pair]],
+) -> tuple["array[int]", list[int], Counter[str]]:
+    """The ids of numbered pairs, their lengths, and what was dropped, and why.
 
     Raises:
         ValueError: a line outside the training split cannot be used; to drop
             it would shift the references.
     """
-    pairs, dropped = [], Counter[str]()
-    for number, pair in enumerate(block, start=start):
-        reason = fault(pair)
-        if reason is None:
-            src, tgt = (line.decode("utf-8") for line in pair)
-            ids = vocabulary.src_ids(src), vocabulary.tgt_ids(tgt)
-            if split != "train" or max(map(len, ids)) <= config.max_tokens:
-                pairs.append(ids)
-                continue
-            reason = f"more than {config.max_tokens} tokens"
-        if split != "train":
-            raise ValueError(f"{split}, line {number}: {reason}; mend the line")
-        dropped[reason] += 1
-    return pairs, dropped
+    ids, lengths, dropped = array("H"), list[int](), Counter[str]()
+    for number, pair in block:
+        found = encode_pair_of_lines(config, vocabulary, split, pair)
+        if not isinstance(found, str):
+            ids.extend([*found[0], *found[1]])
+            lengths += map(len, found)
+        elif split == "train":
+            dropped[found] += 1
+        else:
+            raise ValueError(f"{split}, line {number}: {found}; mend the line")
+    return ids, lengths, dropped
 
 
 def encode_split(
     config: CorpusConfig, vocabulary: Vocabulary, split: str, folder: Path
 ) -> list[dict[str, Any]]:
     """Write the shards of a split that are not there yet; all their records."""
-    lines, start = split_lines(config, split), 1
+    lines = tqdm(split_lines(config, split), f"encode {split}", disable=None)
+    numbered = enumerate(lines, start=1)
     records: list[dict[str, Any]] = []
-    with tqdm(desc=f"encode {split}", unit=" lines", disable=None) as bar:
-        while block := list(islice(lines, SHARD)):
-            stem = folder / f"{split}-{len(records):05d}"
-            done = stem.with_name(f"{stem.name}.json")
-            if done.exists():
-                records.append(json.loads(done.read_text("utf-8")))
-            else:
-                pairs, dropped = encode_block(
-                    config, vocabulary, split, block, start
-                )
-                about = {"lines": len(block), "dropped": dropped}
-                records.append(write_shard(stem, pairs, about))
-            start += len(block)
-            bar.update(len(block))
+    while block := list(islice(numbered, SHARD)):
+        stem = folder / f"{split}-{len(records):05d}"
+        done = stem.with_name(f"{stem.name}.json")
+        record = json.loads(done.read_text("utf-8")) if done.exists() else {}
+        if record.get("lines") != len(block):
+            found = encode_block(config, vocabulary, split, block)
+            ids, lengths, dropped = found
+            about = {"lines": len(block), "dropped": dropped}
+            record = write_shard(stem, ids, lengths, about)
+        records.append(record)
     return records
 
 
 def training_text(config: CorpusConfig) -> Iterator[str]:
     """The usable lines of the training split, both languages in turn."""
-    lines = split_lines(config, "train")
-    for pair in tqdm(lines, desc="read", unit=" lines", disable=None):
+    for pair in tqdm(split_lines(config, "train"), "read", disable=None):
         if fault(pair) is None:
             src, tgt = (line.decode("utf-8") for line in pair)
             yield src.lower() if config.lowercase_src else src
@@ -461,27 +553,31 @@ def training_text(config: CorpusConfig) -> Iterator[str]:
 
 def make_vocabulary(config: CorpusConfig, folder: Path) -> Vocabulary:
     """The vocabulary in the folder; it is made if it is not there yet."""
-    if not (folder / "vocabulary.json").exists():
-        if config.name == "numbers":
-            NumberVocabulary().save(folder)
-        else:
-            learn_subwords(
-                training_text(config),
-                config.vocab_size,
-                sample=config.sample,
-                lowercase_src=config.lowercase_src,
-            ).save(folder)
+    if config.name == "numbers":
+        NumberVocabulary().save(folder)
+    elif not (folder / "vocabulary.json").exists():
+        learn_subwords(
+            training_text(config),
+            config.vocab_size,
+            sample=config.sample,
+            lowercase_src=config.lowercase_src,
+        ).save(folder)
     return load_vocabulary(folder)
 
 
 def sources(config: CorpusConfig) -> dict[str, str]:
     """The checksums of the text files that a corpus is read from."""
     checksums = {}
-    if config.name == "files" or config.name in corpora():
-        for split in split_names(config):
-            for path in split_files(config, split):
-                name = path.name.removesuffix(".gz")
-                checksums[f"{split}: {name}"] = text_sha256(path)
+    public = config.name in corpora()
+    for split in split_names(config):
+        files: Sequence[Path] = ()
+        if config.name == "files" or public:
+            files = split_files(config, split)
+        elif config.name == "wsj":
+            files = tree_files(Path((config.splits or {})[split]))
+        for path in files:
+            name = path.name.removesuffix(".gz")
+            checksums[f"{split}: {name}"] = text_sha256(path)
     return checksums
 
 
@@ -503,7 +599,7 @@ def prepare(config: CorpusConfig) -> Path:
 
     The folder's name holds a digest of the options and of the text, so that
     nothing prepared otherwise is ever taken for it. What an interrupted call
-    has finished is not done again.
+    has finished is not done again, and two calls at once take turns.
 
     Raises:
         ValueError: the corpus is not to be had or is not sound.
@@ -512,9 +608,14 @@ def prepare(config: CorpusConfig) -> Path:
     digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:12]
     name = f"{config.name}-{config.src}-{config.tgt}-{digest}"
     folder = cache_folder() / "prepared" / name
-    if (folder / "manifest.json").exists():
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "manifest.json").exists():
+        with locked(folder / "lock"):
+            fill_folder(config, about, folder)
+    return folder
+
+
+def fill_folder(config: CorpusConfig, about: Any, folder: Path) -> None:
+    """Write what a prepared folder lacks; its manifest comes last."""
     vocabulary = make_vocabulary(config, folder)
     splits = {}
     for split in split_names(config):
@@ -528,33 +629,42 @@ def prepare(config: CorpusConfig) -> Path:
             "dropped": dict(dropped),
             "shards": records,
         }
-    manifest = {**about, "vocab_size": len(vocabulary), "splits": splits}
-    write_json(folder / "manifest.json", manifest)
-    return folder
+    names = ["vocabulary.json", "tokenizer.model"]
+    names += [
+        f"{s}.{x}" for s in splits if s != "train" for x in ("src", "tgt")
+    ]
+    files = [folder / name for name in names if (folder / name).exists()]
+    checksums = {file.name: text_sha256(file) for file in files}
+    manifest = {**about, "vocab_size": len(vocabulary), "sha256": checksums}
+    write_json(folder / "manifest.json", {**manifest, "splits": splits})
 
 
+# 05_1_data: Opening in no time
 class EncodedSplit:
     """The pairs of one split, read from disk as they are asked for.
 
     Args:
         folder: what `prepare` returned.
         split: "train" or another.
+
+    Raises:
+        ValueError: there is no such split, or a file of it is cut short.
     """
 
     def __init__(self, folder: Path, split: str) -> None:
-        stems = sorted(folder.glob(f"{split}-*.json"))
-        if not stems:
+        records = sorted(folder.glob(f"{split}-?????.json"))
+        if not records:
             raise ValueError(f"{folder} holds no split {split!r}")
-        self.ids = [self.open(stem, "ids", np.uint16) for stem in stems]
-        self.ends = [self.open(stem, "ends", np.int64) for stem in stems]
+        self.ids, self.ends = list[Ints](), list[Ints]()
+        for file in records:
+            ids = map_file(file.with_suffix(".ids"), np.uint16)
+            ends = map_file(file.with_suffix(".ends"), np.int64)
+            pairs = json.loads(file.read_text("utf-8"))["pairs"]
+            if len(ends) != 2 * pairs or (pairs and ends[-1] != len(ids)):
+                raise ValueError(damaged(file.with_suffix("")))
+            self.ids.append(ids)
+            self.ends.append(ends)
         self.starts = np.cumsum([0] + [len(ends) // 2 for ends in self.ends])
-
-    @staticmethod
-    def open(stem: Path, ending: str, dtype: Any) -> Ints:
-        """A file of a shard as an array that stays on disk."""
-        path = stem.with_suffix(f".{ending}")
-        empty = path.stat().st_size == 0
-        return np.empty(0, dtype) if empty else np.memmap(path, dtype, "r")
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -570,8 +680,75 @@ class EncodedSplit:
 
     def lengths(self) -> Ints:
         """The source and target lengths of all pairs, int32 [n, 2]."""
-        found = [np.diff(ends, prepend=0) for ends in self.ends]
-        return np.concatenate(found).astype(np.int32).reshape(-1, 2)
+        return np.concatenate([pair_lengths(ends) for ends in self.ends])
+
+
+def map_file(path: Path, dtype: type[np.integer[Any]]) -> Ints:
+    """A file as an array that stays on disk."""
+    size = path.stat().st_size // np.dtype(dtype).itemsize
+    empty = np.empty(0, dtype)
+    return np.memmap(path, dtype, "r", shape=(size,)) if size else empty
+
+
+def pair_lengths(ends: Ints) -> Ints:
+    """Where sentences end to source and target lengths, int32 [n, 2]."""
+    return np.diff(ends, prepend=0).astype(np.int32).reshape(-1, 2)
+
+
+def damaged(file: Path) -> str:
+    """What to say of a file that is not what was written."""
+    return (
+        f"{file} is damaged or missing; remove the folder {file.parent} "
+        "and prepare the corpus again"
+    )
+
+
+def check(folder: Path) -> None:
+    """Read a prepared folder and compare it with its manifest.
+
+    Raises:
+        ValueError: a file is missing or has changed; the message names it.
+    """
+    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    wanted = dict(manifest.get("sha256", {}))
+    for split, about in manifest["splits"].items():
+        for number, record in enumerate(about["shards"]):
+            for ending in ("ids", "ends"):
+                name = f"{split}-{number:05d}.{ending}"
+                wanted[name] = record[f"{ending}_sha256"]
+    for name, checksum in wanted.items():
+        file = folder / name
+        if not file.exists() or text_sha256(file) != checksum:
+            raise ValueError(damaged(file))
+
+
+# 05_1_data: What was prepared
+def summary(folder: Path) -> str:
+    """A prepared corpus in a few lines: pairs, dropped ones, tokens."""
+    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    lines = [f"{folder}", f"  vocabulary: {manifest['vocab_size']:,} entries"]
+    for split, about in manifest["splits"].items():
+        data = EncodedSplit(folder, split)
+        tokens, rate = tokens_and_fill(data)
+        lines.append(
+            f"  {split}: {len(data):,} of {about['lines']:,} pairs, "
+            f"{tokens[0]:,} + {tokens[1]:,} tokens, fill rate {rate:.1%}"
+        )
+        for reason, count in sorted(about["dropped"].items()):
+            lines.append(f"    dropped: {count:,} ({reason})")
+    return "\n".join(lines)
+
+
+def tokens_and_fill(data: EncodedSplit) -> tuple[list[int], float]:
+    """The tokens of both sides, and the fill rate, shard by shard."""
+    tokens, places = np.zeros(2, np.int64), 0.0
+    for lengths in filter(len, map(pair_lengths, data.ends)):
+        plan = plan_epoch(
+            lengths, tokens=25_000, positions=4096, seed=0, epoch=0
+        )
+        tokens += lengths.sum(0)
+        places += lengths.sum() / fill_rate(lengths, plan)
+    return tokens.tolist(), float(tokens.sum()) / max(places, 1.0)
 
 
 __all__ = [
@@ -580,33 +757,47 @@ __all__ = [
     "EncodedSplit",
     "Pair",
     "SHARD",
+    "TEST_SETS",
     "Tree",
     "aligned_lines",
     "cache_folder",
+    "check",
     "corpora",
+    "damaged",
     "download",
     "encode_block",
+    "encode_pair_of_lines",
     "encode_split",
     "existing_text",
     "fault",
     "fetch",
     "fetch_from_net",
+    "fill_folder",
     "find_text",
     "keep_text",
     "linearise",
+    "locked",
     "make_vocabulary",
+    "map_file",
     "number_lines",
+    "numbers_of",
     "open_text",
+    "pair_lengths",
     "prepare",
     "read_text",
     "read_tree",
+    "sacrebleu_lines",
     "sources",
     "split_files",
     "split_lines",
     "split_names",
+    "summary",
     "text_sha256",
+    "tokens_and_fill",
     "training_text",
+    "tree_files",
     "tree_lines",
+    "trees",
     "wmt14_lines",
     "write_json",
     "write_shard",

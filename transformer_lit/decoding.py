@@ -5,12 +5,13 @@ From book/06_1_translation.md.
 
 # Written by tools/export.py. Edit the chapter instead.
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from transformer_lit.model import Transformer
+from transformer_lit.model import DecoderCache, Transformer
 
 
 # 06_1_translation: Greedy search
@@ -89,8 +90,241 @@ def greedy_search(
     return [[written.hypothesis()] for written in found]
 
 
+# 06_1_translation: Comparing lengths
+def length_penalty(length: int, alpha: float) -> float:
+    """What a log-probability is divided by, section 6.1.
+
+    Args:
+        length: the tokens of an output, its EOS counted.
+        alpha: the exponent; 0 turns the penalty off.
+    """
+    return ((5 + length) / 6) ** alpha
+
+
+# 06_1_translation: Outputs that have ended
+class Kept:
+    """The best finished outputs of one sentence.
+
+    Args:
+        size: how many are kept.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.best: list[Hypothesis] = []
+
+    @property
+    def threshold(self) -> float:
+        """The score that a new one has to exceed."""
+        full = len(self.best) == self.size
+        return self.best[-1].score if full else -math.inf
+
+    def add(self, hypothesis: Hypothesis) -> None:
+        """Put it in its place; among equals the earlier one stays ahead."""
+        self.best.append(hypothesis)
+        self.best.sort(key=lambda kept: -kept.score)
+        del self.best[self.size :]
+
+
+def best_continuations(
+    log_probs: Tensor, logits: Tensor, count: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The most probable of all outputs that are one token longer.
+
+    Args:
+        log_probs: of the outputs so far [B, A].
+        logits: of their next tokens [B * A, W].
+        count: C, how many for each sentence; if there are fewer, all.
+
+    Returns:
+        Log-probabilities, which of the A was continued, and by which token,
+        each [B, C], the most probable first.
+    """
+    B, A = log_probs.shape
+    longer = log_probs[..., None] + logits.log_softmax(-1).view(B, A, -1)
+    W = longer.shape[2]
+    best = longer.flatten(1).topk(min(count, A * W))
+    return best.values, best.indices // W, best.indices % W
+
+
+def reorder(cache: DecoderCache, rows: Tensor) -> None:
+    """`cache.select` for rows that keep their sentences: what was computed
+    from the sentence need not be copied."""
+    for layer in cache.layers:
+        if layer.past is not None:
+            layer.past = layer.past[0][rows], layer.past[1][rows]
+    cache.ids = cache.ids[rows]
+
+
+@dataclass
+class Beams:
+    """The outputs that still grow: A of them for each of B sentences.
+
+    Attributes:
+        cache: B * A rows; those of one sentence lie side by side.
+        ids: the last token of each output [B, A].
+        log_probs: the sums so far [B, A], the best first.
+        sentences: which sentences of the input these B are.
+    """
+
+    cache: DecoderCache
+    ids: Tensor
+    log_probs: Tensor
+    sentences: list[int]
+
+    def text(self, row: int, output: int) -> list[int]:
+        """The tokens of an output that the model has read, without BOS."""
+        A = self.ids.shape[1]
+        return self.cache.ids[row * A + output, 1:].tolist()
+
+    def follow(self, parents: Tensor, ids: Tensor, log_probs: Tensor) -> None:
+        """Continue the outputs `parents` by the tokens `ids`, each [B, A]."""
+        B, A = self.ids.shape
+        first = A * torch.arange(B, device=ids.device)  # row of each sentence
+        rows = (first[:, None] + parents).flatten()
+        if parents.shape[1] == A:
+            reorder(self.cache, rows)
+        else:  # the first steps: one output becomes several
+            self.cache.select(rows)
+        self.ids, self.log_probs = ids, log_probs
+
+    def keep(self, rows: list[int]) -> None:
+        """Go on with these of the B sentences only."""
+        chosen = torch.tensor(rows, dtype=torch.int64, device=self.ids.device)
+        A = self.ids.shape[1]
+        outputs = torch.arange(A, device=self.ids.device)
+        self.cache.select((A * chosen[:, None] + outputs).flatten())
+        self.ids, self.log_probs = self.ids[chosen], self.log_probs[chosen]
+        self.sentences = [self.sentences[row] for row in rows]
+
+
+def open_beams(model: Transformer, src: Tensor) -> Beams:
+    """One empty output for each source sentence [B, S]."""
+    cache = model.start(src)
+    ids = src.new_full((len(src), 1), model.config.bos_id)
+    log_probs = cache.memory.new_zeros(len(src), 1)
+    return Beams(cache, ids, log_probs, list(range(len(src))))
+
+
+def advance(
+    model: Transformer, beams: Beams, found: list[Kept], size: int, alpha: float
+) -> int:
+    """Make every output one token longer; what ends goes to `found`.
+
+    Returns:
+        The length now, EOS counted.
+    """
+    logits = model.step(beams.ids.flatten(), beams.cache)
+    length = beams.cache.ids.shape[1]
+    log_probs, parents, ids = best_continuations(
+        beams.log_probs, logits, 2 * size
+    )
+    ends = ids == model.config.eos_id
+    for row, parent, log_prob in zip(
+        ends.nonzero()[:, 0].tolist(),
+        parents[ends].tolist(),
+        log_probs[ends].tolist(),
+        strict=True,
+    ):
+        kept = found[beams.sentences[row]]
+        score = log_prob / length_penalty(length, alpha)
+        if score > kept.threshold:
+            kept.add(Hypothesis(beams.text(row, parent), log_prob, score))
+    most = beams.ids.shape[1] * (logits.shape[1] - 1)  # that do not end
+    growing = log_probs.masked_fill(ends, -torch.inf).topk(min(size, most))
+    at = growing.indices
+    beams.follow(parents.gather(1, at), ids.gather(1, at), growing.values)
+    return length
+
+
+# 06_1_translation: When to stop
+def check_search(
+    beam_size: int, alpha: float, max_extra: int, n_best: int | None
+) -> None:
+    """Raise a ValueError for an option that makes no sense."""
+    if beam_size < 1:
+        raise ValueError(f"beam_size={beam_size} must be at least 1")
+    if not 0 <= alpha < math.inf:
+        raise ValueError(
+            f"alpha={alpha} must be a number from 0 on: below, the search "
+            "cannot know when to stop"
+        )
+    if max_extra < 0:
+        raise ValueError(f"max_extra={max_extra} must not be negative")
+    if n_best is not None and not 1 <= n_best <= beam_size:
+        raise ValueError(
+            f"n_best={n_best} must be from 1 to beam_size={beam_size}"
+        )
+
+
+def cut_off(beams: Beams, row: int, kept: Kept, penalty: float) -> None:
+    """Nothing of a sentence has ended at its limit: take what there is."""
+    for output, log_prob in enumerate(beams.log_probs[row].tolist()):
+        tokens = [*beams.text(row, output), int(beams.ids[row, output])]
+        kept.add(Hypothesis(tokens, log_prob, log_prob / penalty))
+
+
+@torch.inference_mode()
+def beam_search(
+    model: Transformer,
+    src: Tensor,
+    *,
+    beam_size: int = 4,
+    alpha: float = 0.6,
+    max_extra: int = 50,
+    n_best: int | None = None,
+) -> list[list[Hypothesis]]:
+    """Search as in section 6.1, by the rules of the released code.
+
+    Args:
+        model: in eval mode, or dropout will disturb the output.
+        src: source ids [B, S], int64.
+        beam_size: k, how many outputs grow at a time.
+        alpha: the exponent of the length penalty, not negative.
+        max_extra: a sentence of n ids gets at most n + max_extra, its EOS
+            counted on both sides, and at least one.
+        n_best: how many finished outputs are wanted; None: beam_size. Fewer
+            are found sooner, and they are the same.
+
+    Returns:
+        For each sentence its best outputs, the best first. There are fewer
+        than n_best if fewer ended, and unfinished ones if none ended.
+
+    Raises:
+        ValueError: an option makes no sense.
+    """
+    check_search(beam_size, alpha, max_extra, n_best)
+    room = ((src != model.config.pad_id).sum(1) + max_extra).tolist()
+    found = [Kept(n_best or beam_size) for _ in room]
+    beams = open_beams(model, src)
+    while beams.sentences:
+        length = advance(model, beams, found, beam_size, alpha)
+        best, going_on = beams.log_probs[:, 0].tolist(), []
+        for row, sentence in enumerate(beams.sentences):
+            kept, penalty = found[sentence], length_penalty(length, alpha)
+            bound = best[row] / length_penalty(room[sentence], alpha)
+            if length < room[sentence]:
+                if bound > kept.threshold:
+                    going_on.append(row)
+            elif not kept.best:
+                cut_off(beams, row, kept, penalty)
+        if len(going_on) < len(beams.sentences):
+            beams.keep(going_on)
+    return [kept.best for kept in found]
+
+
 __all__ = [
+    "Beams",
     "Hypothesis",
+    "Kept",
     "Written",
+    "advance",
+    "beam_search",
+    "best_continuations",
+    "check_search",
+    "cut_off",
     "greedy_search",
+    "length_penalty",
+    "open_beams",
+    "reorder",
 ]

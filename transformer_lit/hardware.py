@@ -108,9 +108,9 @@ def training_flops(
     return 3 * sum(parts.values()) + again
 
 
-# 05_2_hardware: Half the bits, not half the bytes
+# 05_2_hardware: The formula
+# Bytes of a number in a product; bf16: autocast over fp32 weights.
 BYTES = {"fp32": 4, "bf16": 2}
-"""Bytes of a number in a product; bf16: autocast over fp32 weights."""
 
 
 def check_precision(precision: str) -> None:
@@ -318,6 +318,7 @@ class Device:
         return self.utilisation[config.d_model >= 1024]
 
 
+# Datasheet peaks of dense products; the P100's is the paper's.
 DEVICES = {
     "p100x8": Device(
         "8 x P100", {"fp32": 9.5e12}, 16e9, 8, utilisation=(0.30, 0.43)
@@ -329,7 +330,6 @@ DEVICES = {
         "1 x H200", {"fp32": 67e12, "bf16": 989e12}, 141e9, 1, price=3.5
     ),
 }
-"""Datasheet peaks of dense products; the P100's is the paper's."""
 
 
 def training_time(

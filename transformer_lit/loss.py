@@ -8,6 +8,7 @@ From book/05_4_regularization.md.
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -84,7 +85,8 @@ def label_smoothed_loss(
             "do not agree; logits need one more axis, the vocabulary"
         )
     for_all = smoothing_for_all(smoothing, logits.shape[-1], convention)
-    log_p = logits.flatten(0, -2).log_softmax(-1)  # [B * T, W]
+    dtype = torch.promote_types(logits.dtype, torch.float32)  # no 16-bit sums
+    log_p = logits.flatten(0, -2).log_softmax(-1, dtype)  # [B * T, W]
     targets = targets.flatten()
     real = targets != pad_id
     nll = F.nll_loss(log_p, targets, ignore_index=pad_id, reduction="sum")

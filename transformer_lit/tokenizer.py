@@ -37,6 +37,44 @@ class Vocabulary(Protocol):
         """Write it into a folder, where `load_vocabulary` finds it."""
 
 
+def learn_pieces(
+    lines: Iterable[str], vocab_size: int, sample: int = 1_000_000
+) -> bytes:
+    """The bytes of a SentencePiece model, learned by byte-pair encoding.
+
+    Args:
+        lines: text; a line of more than 4,192 bytes is not learned from.
+        vocab_size: W, the special tokens among them.
+        sample: learn from this many lines, drawn at random, if there are more.
+
+    Raises:
+        ValueError: the text is too small for so many pieces, or shows more
+            characters than that.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            input_sentence_size=sample,
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            character_coverage=1.0,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        reason = str(error).rpartition("] ")[2] or "it has no usable line"
+        raise ValueError(
+            f"vocab_size={vocab_size} does not fit the training text: {reason}"
+        ) from None
+    return model.getvalue()
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
     part = path.with_name(f"{path.name}.part")
@@ -48,13 +86,14 @@ class Subwords:
     """A shared vocabulary of pieces of words, learned by SentencePiece.
 
     Args:
-        model: the bytes of a SentencePiece model, as `learn_subwords` gives.
+        model: the bytes of a SentencePiece model, as `learn_pieces` gives.
         lowercase_src: read the source in lower case, however it is written.
     """
 
     def __init__(self, model: bytes, *, lowercase_src: bool = False) -> None:
         self.model, self.lowercase_src = model, lowercase_src
-        self.pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.pieces = sentencepiece.SentencePieceProcessor()
+        self.pieces.load_from_serialized_proto(model)
 
     def __len__(self) -> int:
         return int(self.pieces.get_piece_size())
@@ -91,36 +130,11 @@ def learn_subwords(
 
     Args:
         lines: the training text of both languages.
-        vocab_size: W, the special tokens among them.
-        sample: learn from this many lines, drawn at random, if there are
-            more: it bounds the memory.
+        vocab_size, sample: as in `learn_pieces`, whose ValueError it raises.
         lowercase_src: as in `Subwords`.
-
-    Raises:
-        ValueError: the text is too small for so many pieces.
     """
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=vocab_size,
-            input_sentence_size=sample,
-            pad_id=PAD,
-            bos_id=BOS,
-            eos_id=EOS,
-            unk_id=UNK,
-            character_coverage=1.0,
-            num_threads=1,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        raise ValueError(
-            f"vocab_size={vocab_size} does not fit the training text "
-            f"({' '.join(str(error).split())[-120:]})"
-        ) from None
-    return Subwords(model.getvalue(), lowercase_src=lowercase_src)
+    model = learn_pieces(lines, vocab_size, sample)
+    return Subwords(model, lowercase_src=lowercase_src)
 
 
 def load_vocabulary(folder: str | Path) -> Vocabulary:
@@ -138,7 +152,7 @@ def load_vocabulary(folder: str | Path) -> Vocabulary:
         return Subwords(
             model_file.read_bytes(), lowercase_src=about["lowercase_src"]
         )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(
             f"{folder} holds no sound vocabulary ({type(error).__name__} in "
             "vocabulary.json or tokenizer.model); copy the folder again"
@@ -148,6 +162,7 @@ def load_vocabulary(folder: str | Path) -> Vocabulary:
 __all__ = [
     "Subwords",
     "Vocabulary",
+    "learn_pieces",
     "learn_subwords",
     "load_vocabulary",
     "write_file",

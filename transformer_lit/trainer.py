@@ -448,21 +448,22 @@ def load_batches(
 ) -> list[Batch]:
     """This process's share of the rectangles, as batches on its device.
 
-    A process for which there is nothing gets a batch of nothing but padding:
-    its loss and its gradient are zero, but it takes part.
+    All processes get equally many, since they must go on together: a process
+    for which nothing is left gets a batch of nothing but padding, whose loss
+    and gradient are zero.
     """
     config, processes = run.model.config, run.processes
-    numbers = range(processes.rank, len(rectangles), processes.size)
+    each = -(-len(rectangles) // processes.size)  # rounded up
     found = []
-    for number in numbers:
-        ids = [pairs[int(i)] for i in rectangles[number]]
-        found.append(
-            make_batch(ids, pad_id=config.pad_id, bos_id=config.bos_id)
-        )
-        found[-1].number = number
-    if not found:
-        nothing = torch.full((1, 1), config.pad_id)
-        found = [Batch(nothing, nothing, nothing, number=len(rectangles))]
+    for turn in range(each):
+        number = turn * processes.size + processes.rank
+        if number < len(rectangles):
+            ids = [pairs[int(i)] for i in rectangles[number]]
+        else:
+            ids = [([config.pad_id], [config.pad_id])]
+        batch = make_batch(ids, pad_id=config.pad_id, bos_id=config.bos_id)
+        batch.number = number
+        found.append(batch)
     for batch in found:
         batch.src = batch.src.to(processes.device)
         batch.tgt_in = batch.tgt_in.to(processes.device)

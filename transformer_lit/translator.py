@@ -5,47 +5,120 @@ From book/06_1_translation.md.
 
 # Written by tools/export.py. Edit the chapter instead.
 
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 import transformer_lit
-from transformer_lit.batches import pad
-from transformer_lit.decoding import greedy_search
+from transformer_lit.batches import pad, rectangles
+from transformer_lit.decoding import Hypothesis, beam_search, greedy_search
 from transformer_lit.model import Transformer, load_model
-from transformer_lit.numbers import NumberVocabulary, english, read_number
+from transformer_lit.numbers import NumberVocabulary
+from transformer_lit.tokenizer import Vocabulary, load_vocabulary
+
 
 # 06_1_translation: A translator
+@dataclass(frozen=True)
+class Search:
+    """How to look for an output; the defaults are section 6.1's.
+
+    Attributes:
+        beam_size: how many outputs grow at a time; 1: greedy search.
+        alpha: the exponent of the length penalty.
+        max_extra: how many tokens longer than its source an output may be.
+        n_best: how many outputs are wanted of each sentence.
+    """
+
+    beam_size: int = 4
+    alpha: float = 0.6
+    max_extra: int = 50
+    n_best: int = 1
+
+    def __call__(
+        self, model: Transformer, src: Tensor
+    ) -> list[list[Hypothesis]]:
+        """The best outputs of each source sentence [B, S]."""
+        if self.beam_size == self.n_best == 1:
+            return greedy_search(model, src, max_extra=self.max_extra)
+        return beam_search(
+            model,
+            src,
+            beam_size=self.beam_size,
+            alpha=self.alpha,
+            max_extra=self.max_extra,
+            n_best=self.n_best,
+        )
+
+
 SHIPPED = Path(transformer_lit.__path__[0]) / "models"
 """Where the models that come with the package lie, one folder each."""
 
 
-class Translator:
-    """A trained model together with its vocabulary: text in, text out.
+def find_model(name: str | Path) -> Path:
+    """The folder of a shipped model, of a model, or of a run's best model.
 
-    Args:
-        model: a model in eval mode.
-        vocabulary: the one it was trained with.
+    Raises:
+        ValueError: there is no such model.
+    """
+    shipped = sorted(path.parent.name for path in SHIPPED.glob("*/config.json"))
+    folder = SHIPPED / name if name in shipped else Path(name)
+    newest = sorted((folder / "checkpoints").glob("step-*"))[::-1]
+    for place in (folder, folder / "averaged", folder / "best", *newest):
+        if (place / "weights.safetensors").is_file():
+            return place
+    if folder.is_dir():
+        raise ValueError(f"{folder} holds no model and no run with one")
+    raise ValueError(
+        f"no model {str(name)!r}: shipped are {', '.join(shipped)}; "
+        "or give a folder"
+    )
+
+
+def vocabulary_of(folder: Path) -> Vocabulary:
+    """The vocabulary of a model; the miniature's needs no file."""
+    if folder.parent == SHIPPED and not (folder / "vocabulary.json").is_file():
+        return NumberVocabulary()
+    return load_vocabulary(folder)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """An output as text.
+
+    Attributes:
+        text: the words.
+        score, log_prob: as in `Hypothesis`.
     """
 
-    def __init__(
-        self, model: Transformer, vocabulary: NumberVocabulary
-    ) -> None:
-        self.model, self.vocabulary = model, vocabulary
+    text: str
+    score: float
+    log_prob: float
 
-    @classmethod
-    def load(cls, name: str) -> "Translator":
-        """A shipped model by name, or one from a folder.
 
-        Raises:
-            ValueError: there is no such model, or it is damaged.
-        """
-        shipped = sorted(path.parent.name for path in SHIPPED.glob("*/*.json"))
-        folder = SHIPPED / name if name in shipped else Path(name)
-        if not folder.is_dir():
+def best_text(found: list[Translation]) -> str:
+    """The best translation's text; of nothing, nothing."""
+    return found[0].text if found else ""
+
+
+Fault = Callable[[int, str], None]
+"""Called with the number of a line that cannot be read, and why."""
+
+
+class SourceTranslator:
+    """From source ids to translations; see `Translator`."""
+
+    def __init__(self, model: Transformer, vocabulary: Vocabulary) -> None:
+        if len(vocabulary) > model.config.vocab_size:
             raise ValueError(
-                f"no model {name!r}: shipped are {', '.join(shipped)}; "
-                "or give a folder"
+                f"the vocabulary has {len(vocabulary)} entries, the model "
+                f"{model.config.vocab_size}: they do not belong together"
             )
-        return cls(load_model(folder), NumberVocabulary())
+        self.model, self.vocabulary = model, vocabulary
 
     def prepare(self, text: str) -> list[int]:
         """Source ids of a text.
@@ -53,28 +126,123 @@ class Translator:
         Raises:
             ValueError: the text is nothing that this model reads.
         """
-        return self.vocabulary.encode(english(read_number(text)).split())
+        return self.vocabulary.src_ids(text)
 
-    def translate(
-        self, texts: list[str], *, batch_size: int = 256
-    ) -> list[str]:
-        """Translate texts, in their order.
+    def read_ids(
+        self, sources: list[list[int]], search: Search, batch_tokens: int
+    ) -> list[list[Translation]]:
+        """Translate sources, longest first; an empty one gets no output."""
+        found: list[list[Translation]] = [[] for _ in sources]
+        lengths = np.array([[len(ids)] for ids in sources]).reshape(-1, 1)
+        eos_id = self.model.config.eos_id
+        full = [i for i, ids in enumerate(sources) if set(ids) - {eos_id}]
+        full.sort(key=lambda i: -len(sources[i]))
+        device = next(self.model.parameters()).device
+        for batch in rectangles(lengths, np.array(full, int), batch_tokens):
+            src = pad([sources[i] for i in batch], self.model.config.pad_id)
+            hypotheses = search(self.model, src.to(device))
+            for i, kept in zip(batch, hypotheses, strict=True):
+                found[i] = [self.translation(one) for one in kept]
+        return found
+
+    def translation(self, found: Hypothesis) -> Translation:
+        """A hypothesis as text."""
+        text = self.vocabulary.text(found.tokens)
+        return Translation(text, found.score, found.log_prob)
+
+
+class Translator(SourceTranslator):
+    """A trained model together with its vocabulary: text in, text out.
+
+    Args:
+        model: a model in eval mode.
+        vocabulary: the one it was trained with.
+
+    The options `search` of the methods are the fields of `Search`, and
+    `batch_tokens` limits the source positions of a batch.
+
+    Raises:
+        ValueError: the vocabulary is too large for the model.
+    """
+
+    @classmethod
+    def load(cls, name_or_folder: str | Path) -> "Translator":
+        """A shipped model by name, a model's folder, or a run's folder.
+
+        Raises:
+            ValueError: there is no such model, or it is damaged.
+        """
+        folder = find_model(name_or_folder)
+        return cls(load_model(folder), vocabulary_of(folder))
+
+    def hypotheses(
+        self, texts: list[str], *, batch_tokens: int = 4096, **search: Any
+    ) -> list[list[Translation]]:
+        """The `n_best` translations of each text, the best first.
+
+        An empty text has none, if the model reads such texts at all.
 
         Raises:
             ValueError: a text is nothing that this model reads; nothing is
                 translated then.
         """
         sources = [self.prepare(text) for text in texts]
-        outputs: list[str] = []
-        for start in range(0, len(sources), batch_size):
-            chunk = sources[start : start + batch_size]
-            src = pad(chunk, self.model.config.pad_id)
-            for best, *_ in greedy_search(self.model, src):
-                outputs.append("".join(self.vocabulary.decode(best.tokens)))
-        return outputs
+        return self.read_ids(sources, Search(**search), batch_tokens)
+
+    def translate(self, texts: list[str], **options: Any) -> list[str]:
+        """Translate texts, in their order; options as in `hypotheses`."""
+        return [best_text(one) for one in self.hypotheses(texts, **options)]
+
+    def hypotheses_lines(
+        self,
+        lines: Iterable[str],
+        *,
+        on_fault: Fault | None = None,
+        block: int = 4096,
+        batch_tokens: int = 4096,
+        **search: Any,
+    ) -> Iterator[list[Translation]]:
+        """As `hypotheses`, one block of lines after the other.
+
+        Args:
+            lines: a text each; a file, say, of any length.
+            on_fault: told of a line that the model does not read, which
+                then has no translation; None: a ValueError names it.
+            block: how many lines are held at a time.
+        """
+        numbered, how = enumerate(lines, start=1), Search(**search)
+        while chunk := list(itertools.islice(numbered, block)):
+            sources = [self.read_line(*line, on_fault) for line in chunk]
+            yield from self.read_ids(sources, how, batch_tokens)
+
+    def read_line(
+        self, number: int, line: str, on_fault: Fault | None
+    ) -> list[int]:
+        """Source ids of a line; none if it has a fault."""
+        try:
+            return self.prepare(line.rstrip("\r\n"))
+        except ValueError as error:
+            if on_fault is None:
+                raise ValueError(f"line {number}: {error}") from None
+            on_fault(number, str(error))
+            return []
+
+    def translate_lines(
+        self, lines: Iterable[str], **options: Any
+    ) -> Iterator[str]:
+        """As `translate`, block by block; options as `hypotheses_lines`."""
+        for found in self.hypotheses_lines(lines, **options):
+            yield best_text(found)
 
 
 __all__ = [
+    "Fault",
     "SHIPPED",
+    "Search",
+    "SourceTranslator",
+    "Translation",
     "Translator",
+    "best_text",
+    "find_model",
+    "vocabulary_of",
 ]

@@ -1,0 +1,189 @@
+"""6.1 Machine translation.
+
+From book/06_1_translation.md.
+"""
+
+# Written by tools/export.py. Edit the chapter instead.
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import tyro
+from tqdm import tqdm
+
+from transformer_lit.averaging import average as write_average
+from transformer_lit.averaging import best_checkpoints, last_checkpoints
+from transformer_lit.bleu import PROTOCOLS
+from transformer_lit.bleu import score as score_lines
+from transformer_lit.translator import Translation, Translator, best_text
+
+
+# 06_1_translation: From the shell
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file.
+
+    Raises:
+        ValueError: it cannot be read; the message is one line.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no text in UTF-8") from None
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+@contextlib.contextmanager
+def written_whole(path: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that appears when all of it is written."""
+    if path is None:
+        yield sys.stdout
+        return
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            yield file
+        os.replace(part, path)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+class Faults:
+    """Reports lines that cannot be read, one line each, and counts them."""
+
+    def __init__(self, numbered: bool) -> None:
+        self.numbered, self.count = numbered, 0
+
+    def __call__(self, number: int, reason: str) -> None:
+        self.count += 1
+        where = f"line {number}: " if self.numbered else ""
+        print(f"transformer-lit: {where}{reason}", file=sys.stderr)
+
+
+def shown(
+    found: Iterable[list[Translation]], n_best: int | None
+) -> Iterator[str]:
+    """The lines to print: the best texts, or tables of the n best."""
+    for number, kept in enumerate(found, start=1):
+        if n_best is None:
+            yield best_text(kept)
+        else:
+            for one in kept:
+                yield f"{number}\t{one.score:.4f}\t{one.text}"
+
+
+def translate(
+    words: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    /,
+    model: str = "numbers",
+    input: Path | None = None,
+    output: Path | None = None,
+    beam_size: int = 4,
+    alpha: float = 0.6,
+    max_extra: int = 50,
+    n_best: int | None = None,
+) -> int:
+    """Translate words, or the lines of a file or of standard input.
+
+    Args:
+        words: the text; several words make one sentence.
+        model: a shipped model's name, a model's folder, or a run's.
+        input: a file to translate line by line.
+        output: where to write; standard output if it is not given.
+        beam_size: how many outputs grow at a time; 1: greedy search.
+        alpha: the exponent of the length penalty.
+        max_extra: how many tokens longer than its source an output may be.
+        n_best: show so many, as a table: line number, score, text.
+    """
+    if words and input:
+        raise ValueError("give words or --input, not both")
+    translator, faults = Translator.load(model), Faults(numbered=not words)
+    lines: Iterable[str] = [" ".join(words)] if words else sys.stdin
+    if input:
+        lines = tqdm(read_lines(input), unit=" lines", disable=None)
+    found = translator.hypotheses_lines(
+        lines,
+        on_fault=faults,
+        block=256,
+        beam_size=beam_size,
+        alpha=alpha,
+        max_extra=max_extra,
+        n_best=1 if n_best is None else n_best,
+    )
+    with written_whole(output) as file:
+        for line in shown(found, n_best):
+            if not (words and faults.count):  # else it keeps a line's place
+                print(line, file=file)
+    return 2 if faults.count else 0
+
+
+def score(
+    hyp: Annotated[Path, tyro.conf.Positional],
+    ref: Annotated[Path, tyro.conf.Positional],
+    /,
+    protocol: tuple[str, ...] = (),
+    language: str = "de",
+) -> int:
+    """Score a file of outputs against a file of references.
+
+    Args:
+        hyp: the outputs, a line each.
+        ref: the references, in the same order.
+        protocol: which ones; none: all that are meant for plain text.
+        language: of the text.
+    """
+    names = protocol or [name for name, p in PROTOCOLS.items() if p.raw]
+    outputs, references = read_lines(hyp), read_lines(ref)
+    for name in names:
+        found = score_lines(
+            outputs=outputs,
+            references=references,
+            protocol=name,
+            language=language,
+        )
+        print(found)
+    return 0
+
+
+def average(
+    run: Annotated[Path, tyro.conf.Positional],
+    /,
+    last: int | None = None,
+    best: int | None = None,
+    out: Path | None = None,
+) -> int:
+    """Average checkpoints of a run into one model.
+
+    Args:
+        run: the run's folder.
+        last: so many of the newest.
+        best: so many of the least validation loss.
+        out: the folder to write; RUN/averaged if it is not given.
+    """
+    if last is not None and best is None:
+        folders = last_checkpoints(run, last)
+    elif best is not None and last is None:
+        folders = best_checkpoints(run, best)
+    else:
+        raise ValueError("give --last N or --best N, one of the two")
+    write_average(folders, out or run / "averaged")
+    print(f"averaged {', '.join(folder.name for folder in folders)}")
+    return 0
+
+
+__all__ = [
+    "Faults",
+    "average",
+    "read_lines",
+    "score",
+    "shown",
+    "translate",
+    "written_whole",
+]
