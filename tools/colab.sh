@@ -11,4 +11,4 @@ $pip install --quiet \
   hatchling==1.28.0 ipykernel==7.4.0 matplotlib==3.10.0 numpy==2.0.2 \
   safetensors==0.6.2 sentencepiece==0.2.1 torch==2.13.0 tqdm==4.67.1
 $pip wheel --quiet --wheel-dir "$here/wheels" \
-  num2words sacrebleu "setuptools>=77.0.3,<82" tyro
+  num2words sacrebleu sacremoses "setuptools>=77.0.3,<82" tyro

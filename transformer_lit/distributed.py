@@ -84,7 +84,8 @@ class Sharded(Together):
         parts: Any = model
         for layer in (*parts.encoder.layers, *parts.decoder.layers):
             fully_shard(layer)
-        fully_shard(model)
+        # Else a validation would leave the outermost parameters in one piece.
+        fully_shard(model, reshard_after_forward=True)
         return model
 
     def adding_up(

@@ -8,7 +8,7 @@ From book/05_1_data.md.
 import io
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -51,10 +51,18 @@ def learn_pieces(
         ValueError: the text is too small for so many pieces, or shows more
             characters than that.
     """
-    model = io.BytesIO()
+    model, faults = io.BytesIO(), list[BaseException]()
+
+    def text() -> Iterator[str]:
+        try:
+            yield from lines
+        except BaseException as error:  # the library would bury it
+            faults.append(error)
+            raise
+
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=text(),
             model_writer=model,
             model_type="bpe",
             vocab_size=vocab_size,
@@ -68,6 +76,8 @@ def learn_pieces(
             minloglevel=2,
         )
     except RuntimeError as error:
+        if faults:
+            raise faults[0] from None
         reason = str(error).rpartition("] ")[2] or "it has no usable line"
         raise ValueError(
             f"vocab_size={vocab_size} does not fit the training text: {reason}"
