@@ -14,6 +14,7 @@ import difflib
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from chapters import PACKAGE, ROOT, read, tags, texts
@@ -25,6 +26,20 @@ ABOUT = '''"""Attention Is All You Need, executed.
 
 The code is the book's: each module is written from the chapter that it names.
 """
+'''
+LAZY = '''
+
+def __getattr__(name: str) -> Any:
+    """Import a name's module when the name is first asked for."""
+    if name not in HOMES:
+        raise AttributeError(f"transformer_lit has no {name!r}")
+    return getattr(import_module(f"transformer_lit.{HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The names of the top level."""
+    return [*globals(), *HOMES]
+
 '''
 
 
@@ -59,13 +74,12 @@ class Module:
 
     def text(self) -> str:
         """The module's source."""
-        every = "".join(f'    "{name}",\n' for name in sorted(self.names))
         return tidy(
             f'"""{self.title}\n\nFrom book/{self.chapter}.md.\n"""\n\n{MARK}\n\n'
             + "\n".join(self.imports)
             + "\n\n\n"
             + "\n\n\n".join(self.body)
-            + f"\n\n\n__all__ = [\n{every}]\n"
+            + f"\n\n\n__all__ = [\n{every(self.names)}]\n"
         )
 
 
@@ -133,20 +147,31 @@ def collect() -> tuple[dict[str, Module], list[str]]:
 
 def top_level(modules: dict[str, Module], api: list[str]) -> str:
     """The source of __init__.py."""
-    lines = []
-    for name in api:
-        homes = [m for m, module in modules.items() if name in module.names]
-        if len(homes) != 1:
-            sys.exit(f"api name {name}: exported by {homes or 'no module'}")
-        lines.append(f"from transformer_lit.{homes[0]} import {name}")
+    lines, homes = [], ""
+    for name in sorted(api):
+        found = [m for m, module in modules.items() if name in module.names]
+        if len(found) != 1:
+            sys.exit(f"api name {name}: exported by {found or 'no module'}")
+        lines.append(f"    from transformer_lit.{found[0]} import {name}")
+        homes += f'    "{name}": "{found[0]}",\n'
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    every = "".join(f'    "{name}",\n' for name in sorted(api))
     return tidy(
         f"{ABOUT}\n{MARK}\n\n"
+        + "from importlib import import_module\n"
+        + "from typing import TYPE_CHECKING, Any\n\n"
+        + "if TYPE_CHECKING:\n"
         + "\n".join(lines)
-        + f'\n\n__version__ = "{project["version"]}"\n'
-        + f"\n__all__ = [\n{every}]\n"
+        + f'\n\n__version__ = "{project["version"]}"\n\n'
+        + f"HOMES = {{\n{homes}}}\n"
+        + '"""The module in which each name of the top level is at home."""\n'
+        + LAZY
+        + f"\n__all__ = [\n{every(api)}]\n"
     )
+
+
+def every(names: Iterable[str]) -> str:
+    """Names as the lines of a list."""
+    return "".join(f'    "{name}",\n' for name in sorted(names))
 
 
 def main() -> int:

@@ -7,33 +7,86 @@ The code is the book's: each module is written from the chapter that it names.
 
 # Written by tools/export.py. Edit the chapter instead.
 
-from transformer_lit.attention import MultiHeadAttention, scaled_dot_product
-from transformer_lit.config import BOS, EOS, PAD, UNK, TransformerConfig
-from transformer_lit.corpus import CorpusConfig, prepare
-from transformer_lit.decoding import Hypothesis, beam_search, greedy_search
-from transformer_lit.embeddings import TokenEmbedding
-from transformer_lit.feed_forward import FeedForward
-from transformer_lit.loss import label_smoothed_loss
-from transformer_lit.masks import causal_mask, padding_mask, target_mask
-from transformer_lit.model import (
-    Transformer,
-    count_parameters,
-    load_model,
-    save_model,
-)
-from transformer_lit.optimizer import noam, noam_rate
-from transformer_lit.positions import sinusoids
-from transformer_lit.tokenizer import Subwords
-from transformer_lit.trainer import (
-    RunConfig,
-    TrainConfig,
-    Trainer,
-    exact_match,
-    fit,
-)
-from transformer_lit.translator import Translator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformer_lit.attention import MultiHeadAttention, scaled_dot_product
+    from transformer_lit.config import BOS, EOS, PAD, UNK, TransformerConfig
+    from transformer_lit.corpus import CorpusConfig, prepare
+    from transformer_lit.decoding import Hypothesis, beam_search, greedy_search
+    from transformer_lit.embeddings import TokenEmbedding
+    from transformer_lit.feed_forward import FeedForward
+    from transformer_lit.loss import label_smoothed_loss
+    from transformer_lit.masks import causal_mask, padding_mask, target_mask
+    from transformer_lit.model import (
+        Transformer,
+        count_parameters,
+        load_model,
+        save_model,
+    )
+    from transformer_lit.optimizer import noam, noam_rate
+    from transformer_lit.positions import sinusoids
+    from transformer_lit.tokenizer import Subwords
+    from transformer_lit.trainer import (
+        RunConfig,
+        TrainConfig,
+        Trainer,
+        exact_match,
+        fit,
+    )
+    from transformer_lit.translator import Translator
 
 __version__ = "0.1.0"
+
+HOMES = {
+    "BOS": "config",
+    "CorpusConfig": "corpus",
+    "EOS": "config",
+    "FeedForward": "feed_forward",
+    "Hypothesis": "decoding",
+    "MultiHeadAttention": "attention",
+    "PAD": "config",
+    "RunConfig": "trainer",
+    "Subwords": "tokenizer",
+    "TokenEmbedding": "embeddings",
+    "TrainConfig": "trainer",
+    "Trainer": "trainer",
+    "Transformer": "model",
+    "TransformerConfig": "config",
+    "Translator": "translator",
+    "UNK": "config",
+    "beam_search": "decoding",
+    "causal_mask": "masks",
+    "count_parameters": "model",
+    "exact_match": "trainer",
+    "fit": "trainer",
+    "greedy_search": "decoding",
+    "label_smoothed_loss": "loss",
+    "load_model": "model",
+    "noam": "optimizer",
+    "noam_rate": "optimizer",
+    "padding_mask": "masks",
+    "prepare": "corpus",
+    "save_model": "model",
+    "scaled_dot_product": "attention",
+    "sinusoids": "positions",
+    "target_mask": "masks",
+}
+"""The module in which each name of the top level is at home."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name's module when the name is first asked for."""
+    if name not in HOMES:
+        raise AttributeError(f"transformer_lit has no {name!r}")
+    return getattr(import_module(f"transformer_lit.{HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The names of the top level."""
+    return [*globals(), *HOMES]
+
 
 __all__ = [
     "BOS",

@@ -17,7 +17,7 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from http.client import HTTPException
@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import portalocker
 from tqdm import tqdm
 
 import transformer_lit
@@ -127,8 +126,10 @@ def cache_folder() -> Path:
     return Path(os.environ.get("TRANSFORMER_LIT_CACHE", standard))
 
 
-def locked(path: Path) -> portalocker.Lock:
+def locked(path: Path) -> AbstractContextManager[Any]:
     """To be entered by one process at a time; it opens when that one ends."""
+    import portalocker  # it comes with sacrebleu; imported when needed
+
     path.parent.mkdir(parents=True, exist_ok=True)
     return portalocker.Lock(path, timeout=1e6)
 
