@@ -725,6 +725,73 @@ MUTANTS = [
         "test_hardware.py::test_the_papers_machine_takes_the_papers_time[base]",
         "-",
     ),
+    # -- corpora and batches by tokens ---------------------------------------
+    Mutant(
+        "a pair is lost between two rectangles",
+        "batches",
+        "        start += size\n",
+        "        start += size + 1\n",
+        "test_batches.py::test_every_pair_is_in_an_epoch_once",
+        "-",
+    ),
+    Mutant(
+        "every epoch in the same order",
+        "batches",
+        "np.random.default_rng([seed, epoch])",
+        "np.random.default_rng([seed, 0])",
+        "test_batches.py::test_each_seed_and_each_epoch_gives_another_plan",
+        "-",
+    ),
+    Mutant(
+        "short sentences first, long ones last",
+        "batches",
+        "order = rng.permutation(len(found))",
+        "order = np.arange(len(found))",
+        "test_batches.py::test_long_and_short_updates_are_mixed",
+        "-",
+    ),
+    Mutant(
+        "the longer of two files is cut",
+        "corpus",
+        "both = zip_longest(src_file, tgt_file)",
+        "both = zip(src_file, tgt_file)",
+        "test_corpus.py::test_files_of_unequal_length_are_refused[en-]",
+        "-",
+    ),
+    Mutant(
+        "a line is dropped from a test set",
+        "corpus",
+        'elif split == "train":',
+        "else:\n            dropped[found] += 1\n            continue\n"
+        '        if split == "train":',
+        "test_corpus.py::"
+        "test_a_faulty_line_of_a_test_set_is_refused[empty line]",
+        "-",
+    ),
+    Mutant(
+        "pieces learned from the test set too",
+        "corpus",
+        'for pair in tqdm(split_lines(config, "train"), "read", disable=None):',
+        'for pair in split_lines(config, "valid"):',
+        "test_corpus.py::test_pieces_are_learned_from_the_training_text_alone",
+        "-",
+    ),
+    Mutant(
+        "a broken download is taken for whole",
+        "corpus",
+        "if file.tell() < size:",
+        "if file.tell() < 0:",
+        "test_corpus.py::test_a_broken_download_goes_on_where_it_stopped",
+        "-",
+    ),
+    Mutant(
+        "the first of a shard is read from its end",
+        "corpus",
+        'side="right")) - 1',
+        'side="left")) - 1',
+        "test_corpus.py::test_every_pair_comes_back_in_its_order",
+        "-",
+    ),
 ]
 
 

@@ -86,7 +86,7 @@ def test_the_readme_names_the_two_commands():
 
 def test_the_miniature_is_small_and_has_no_pickle():
     files = sorted(path.name for path in SHIPPED.iterdir())
-    assert files == ["config.json", "weights.safetensors"]
+    assert files == ["config.json", "vocabulary.json", "weights.safetensors"]
     assert sum(p.stat().st_size for p in SHIPPED.iterdir()) < 400_000
     weights = load_file(SHIPPED / "weights.safetensors")
     total = sum(tensor.numel() for tensor in weights.values())

@@ -93,6 +93,7 @@ def main() -> None:
     runs = [train(seed) for seed in SEEDS]
     shipped = PACKAGE / "models" / "numbers"
     tl.save_model(runs[0][0], shipped)
+    NumberVocabulary().save(shipped)
     weights = (shipped / "weights.safetensors").read_bytes()
     record = {
         "what": "English number words to German, 0 to 999,999",

@@ -172,26 +172,6 @@ def corpora() -> dict[str, dict[str, Any]]:
     return json.loads(file.read_text("utf-8"))
 
 
-def fetch(corpus: str, name: str) -> Path:
-    """A file of a corpus: from TRANSFORMER_LIT_DATA, the cache, or the net.
-
-    Raises:
-        ValueError: it is not to be had, or is not the file that it should be.
-    """
-    given = os.environ.get("TRANSFORMER_LIT_DATA")
-    path = find_text(Path(given) / name) if given else None
-    if path is None:
-        stem = cache_folder() / "downloads" / name
-        with locked(stem.with_name(f"{stem.name}.lock")):
-            path = find_text(stem) or fetch_from_net(corpus, name)
-    if text_sha256(path) != corpora()[corpus]["sha256"][name]:
-        raise ValueError(
-            f"{path} is not the {name} that is wanted, its checksum differs; "
-            "remove it or put the right one there"
-        )
-    return path
-
-
 def fetch_from_net(corpus: str, name: str) -> Path:
     """Try each address until one gives the file with the right checksum."""
     about, tried = corpora()[corpus], []
@@ -212,6 +192,26 @@ def fetch_from_net(corpus: str, name: str) -> Path:
         f"fetch it by hand ({about['about']}) and let TRANSFORMER_LIT_DATA "
         "name the folder"
     )
+
+
+def fetch(corpus: str, name: str) -> Path:
+    """A file of a corpus: from TRANSFORMER_LIT_DATA, the cache, or the net.
+
+    Raises:
+        ValueError: it is not to be had, or is not the file that it should be.
+    """
+    given = os.environ.get("TRANSFORMER_LIT_DATA")
+    path = find_text(Path(given) / name) if given else None
+    if path is None:
+        stem = cache_folder() / "downloads" / name
+        with locked(stem.with_name(f"{stem.name}.lock")):
+            path = find_text(stem) or fetch_from_net(corpus, name)
+    if text_sha256(path) != corpora()[corpus]["sha256"][name]:
+        raise ValueError(
+            f"{path} is not the {name} that is wanted, its checksum differs; "
+            "remove it or put the right one there"
+        )
+    return path
 
 
 # 05_1_data: Line by line
@@ -595,26 +595,6 @@ def read_text(file: Path) -> list[str]:
     return file.read_text("utf-8").split("\n")[:-1]
 
 
-def prepare(config: CorpusConfig) -> Path:
-    """Turn a corpus into ids on disk; return their folder.
-
-    The folder's name holds a digest of the options and of the text, so that
-    nothing prepared otherwise is ever taken for it. What an interrupted call
-    has finished is not done again, and two calls at once take turns.
-
-    Raises:
-        ValueError: the corpus is not to be had or is not sound.
-    """
-    about = {"config": asdict(config), "sources": sources(config)}
-    digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:12]
-    name = f"{config.name}-{config.src}-{config.tgt}-{digest}"
-    folder = cache_folder() / "prepared" / name
-    if not (folder / "manifest.json").exists():
-        with locked(folder / "lock"):
-            fill_folder(config, about, folder)
-    return folder
-
-
 def fill_folder(config: CorpusConfig, about: Any, folder: Path) -> None:
     """Write what a prepared folder lacks; its manifest comes last."""
     vocabulary = make_vocabulary(config, folder)
@@ -640,7 +620,47 @@ def fill_folder(config: CorpusConfig, about: Any, folder: Path) -> None:
     write_json(folder / "manifest.json", {**manifest, "splits": splits})
 
 
+def prepare(config: CorpusConfig) -> Path:
+    """Turn a corpus into ids on disk; return their folder.
+
+    The folder's name holds a digest of the options and of the text, so that
+    nothing prepared otherwise is ever taken for it. What an interrupted call
+    has finished is not done again, and two calls at once take turns.
+
+    Raises:
+        ValueError: the corpus is not to be had or is not sound.
+    """
+    about = {"config": asdict(config), "sources": sources(config)}
+    digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:12]
+    name = f"{config.name}-{config.src}-{config.tgt}-{digest}"
+    folder = cache_folder() / "prepared" / name
+    if not (folder / "manifest.json").exists():
+        with locked(folder / "lock"):
+            fill_folder(config, about, folder)
+    return folder
+
+
 # 05_1_data: Opening in no time
+def map_file(path: Path, dtype: type[np.integer[Any]]) -> Ints:
+    """A file as an array that stays on disk."""
+    size = path.stat().st_size // np.dtype(dtype).itemsize
+    empty = np.empty(0, dtype)
+    return np.memmap(path, dtype, "r", shape=(size,)) if size else empty
+
+
+def pair_lengths(ends: Ints) -> Ints:
+    """Where sentences end to source and target lengths, int32 [n, 2]."""
+    return np.diff(ends, prepend=0).astype(np.int32).reshape(-1, 2)
+
+
+def damaged(file: Path) -> str:
+    """What to say of a file that is not what was written."""
+    return (
+        f"{file} is damaged or missing; remove the folder {file.parent} "
+        "and prepare the corpus again"
+    )
+
+
 class EncodedSplit:
     """The pairs of one split, read from disk as they are asked for.
 
@@ -682,26 +702,6 @@ class EncodedSplit:
     def lengths(self) -> Ints:
         """The source and target lengths of all pairs, int32 [n, 2]."""
         return np.concatenate([pair_lengths(ends) for ends in self.ends])
-
-
-def map_file(path: Path, dtype: type[np.integer[Any]]) -> Ints:
-    """A file as an array that stays on disk."""
-    size = path.stat().st_size // np.dtype(dtype).itemsize
-    empty = np.empty(0, dtype)
-    return np.memmap(path, dtype, "r", shape=(size,)) if size else empty
-
-
-def pair_lengths(ends: Ints) -> Ints:
-    """Where sentences end to source and target lengths, int32 [n, 2]."""
-    return np.diff(ends, prepend=0).astype(np.int32).reshape(-1, 2)
-
-
-def damaged(file: Path) -> str:
-    """What to say of a file that is not what was written."""
-    return (
-        f"{file} is damaged or missing; remove the folder {file.parent} "
-        "and prepare the corpus again"
-    )
 
 
 def check(folder: Path) -> None:

@@ -31,13 +31,12 @@ class Together(Alone):
     """
 
     def __init__(self) -> None:
-        cuda = torch.cuda.is_available()
-        dist.init_process_group("nccl" if cuda else "gloo")
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = torch.device("cpu")
-        if cuda:
+        if cuda := torch.cuda.is_available():
             self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
             torch.cuda.set_device(self.device)
+        dist.init_process_group("nccl" if cuda else "gloo")
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def share(self, model: nn.Module) -> nn.Module:
         """The model, whose gradients are shared as they are computed."""

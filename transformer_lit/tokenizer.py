@@ -37,6 +37,17 @@ class Vocabulary(Protocol):
         """Write it into a folder, where `load_vocabulary` finds it."""
 
 
+def note_faults(
+    lines: Iterable[str], faults: list[BaseException]
+) -> Iterator[str]:
+    """The lines; keeps an error of their reading, which is else buried."""
+    try:
+        yield from lines
+    except BaseException as error:
+        faults.append(error)
+        raise
+
+
 def learn_pieces(
     lines: Iterable[str], vocab_size: int, sample: int = 1_000_000
 ) -> bytes:
@@ -52,17 +63,9 @@ def learn_pieces(
             characters than that.
     """
     model, faults = io.BytesIO(), list[BaseException]()
-
-    def text() -> Iterator[str]:
-        try:
-            yield from lines
-        except BaseException as error:  # the library would bury it
-            faults.append(error)
-            raise
-
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=text(),
+            sentence_iterator=note_faults(lines, faults),
             model_writer=model,
             model_type="bpe",
             vocab_size=vocab_size,
@@ -175,5 +178,6 @@ __all__ = [
     "learn_pieces",
     "learn_subwords",
     "load_vocabulary",
+    "note_faults",
     "write_file",
 ]
