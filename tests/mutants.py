@@ -762,8 +762,7 @@ MUTANTS = [
         "a line is dropped from a test set",
         "corpus",
         'elif split == "train":',
-        "else:\n            dropped[found] += 1\n            continue\n"
-        '        if split == "train":',
+        "elif split:",
         "test_corpus.py::"
         "test_a_faulty_line_of_a_test_set_is_refused[empty line]",
         "-",
@@ -772,7 +771,7 @@ MUTANTS = [
         "pieces learned from the test set too",
         "corpus",
         'for pair in tqdm(split_lines(config, "train"), "read", disable=None):',
-        'for pair in split_lines(config, "valid"):',
+        'for pair in (p for s in ("valid", "train") for p in split_lines(config, s)):',
         "test_corpus.py::test_pieces_are_learned_from_the_training_text_alone",
         "-",
     ),
@@ -785,10 +784,10 @@ MUTANTS = [
         "-",
     ),
     Mutant(
-        "the first of a shard is read from its end",
+        "the target's first token is read as source",
         "corpus",
-        'side="right")) - 1',
-        'side="left")) - 1',
+        "return ids[: middle - start], ids[middle - start :]",
+        "return ids[: middle - start + 1], ids[middle - start + 1 :]",
         "test_corpus.py::test_every_pair_comes_back_in_its_order",
         "-",
     ),
