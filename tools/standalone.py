@@ -18,7 +18,7 @@ TARGET = ROOT / "_build" / "standalone"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "version"
 ]
-SMALL = ("num2words", "sacrebleu", "tyro")  # not among Colab's own packages
+SMALL = ("num2words", "sacrebleu", "sacremoses", "tyro")  # not among Colab's own packages
 SETUP = """\
 # @title transformer_lit {version}, as this chapter needs it {{ display-mode: "form" }}
 # Written from {url}
@@ -61,8 +61,14 @@ def setup(source: str) -> str:
     for path in files:
         text = quoted(path.read_text(encoding="utf-8"))
         parts.append(f"place({path.name!r}, {text})")
-    if PACKAGE / "translator.py" in files:
-        parts += [f"place({name!r}, data={data!r})" for name, data in carried()]
+    data = carried(source) if PACKAGE / "translator.py" in files else []
+    if PACKAGE / "corpus.py" in files:
+        data.append(PACKAGE / "corpora.json")
+    for path in data:
+        base = ROOT if path.is_relative_to(ROOT / "results") else PACKAGE
+        content = base64.b64encode(path.read_bytes()).decode()
+        name = path.relative_to(base).as_posix()
+        parts.append(f"place({name!r}, data={content!r})")
     return "\n".join(parts)
 
 
@@ -73,15 +79,12 @@ def quoted(text: str) -> str:
     return f"r'''{text}'''"
 
 
-def carried() -> list[tuple[str, str]]:
-    """The package's data files, by name, in base64."""
-    found = []
-    for path in sorted((PACKAGE / "models").rglob("*.*")):
-        name = path.relative_to(PACKAGE).as_posix()
-        found.append((name, base64.b64encode(path.read_bytes()).decode()))
-    for path in sorted((ROOT / "results").glob("*.json")):
-        data = base64.b64encode(path.read_bytes()).decode()
-        found.append((f"results/{path.name}", data))
+def carried(source: str) -> list[Path]:
+    """The records, and the shipped models that a chapter's code names."""
+    found = sorted((ROOT / "results").glob("*.json"))
+    for folder in sorted((PACKAGE / "models").iterdir()):
+        if f'"{folder.name}"' in source:
+            found += sorted(folder.iterdir())
     return found
 
 
