@@ -135,6 +135,12 @@ def test_a_rectangle_is_not_smaller_than_it_must_be(lengths, positions):
         assert len(more) * lengths[more].max() > positions
 
 
+def test_a_rectangle_may_be_exactly_full():
+    lengths = np.array([[2, 1], [1, 2], [2, 2], [2, 2], [8, 1]])
+    found = rectangles(lengths, np.arange(5), 8)
+    assert [pairs.tolist() for pairs in found] == [[0, 1, 2, 3], [4]]
+
+
 @given(LENGTHS, TOKENS, TOKENS)
 def test_an_update_has_about_as_many_positions_as_asked(
     lengths, tokens, positions

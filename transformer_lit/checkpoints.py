@@ -33,6 +33,12 @@ def checkpoint_folders(run: Path) -> list[Path]:
     return sorted((run / "checkpoints").glob("step-*"))
 
 
+def digest_of(state: dict[str, Any]) -> str:
+    """The SHA-256 of JSON values, however they are laid out in a file."""
+    content = json.dumps(state, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
 def save_checkpoint(
     run: Path,
     step: int,
@@ -59,13 +65,9 @@ def save_checkpoint(
     save_model(model, part)
     vocabulary.save(part)
     save_file(optimizer, part / "optimizer.safetensors")
-    checksums = {
-        file.name: file_sha256(file) for file in sorted(part.iterdir())
-    }
+    checksums = {file.name: file_sha256(file) for file in part.iterdir()}
     state = {"step": step, **state, "sha256": checksums}
-    content = json.dumps(state, sort_keys=True)
-    state["digest"] = hashlib.sha256(content.encode()).hexdigest()
-    write_json(part / "state.json", state)
+    write_json(part / "state.json", {**state, "digest": digest_of(state)})
     shutil.rmtree(target, ignore_errors=True)
     os.replace(part, target)
     for folder in checkpoint_folders(run)[:-keep]:
@@ -78,14 +80,14 @@ def read_state(folder: Path) -> dict[str, Any]:
     Raises:
         ValueError: a file is missing or differs; the message names it.
     """
+    file = folder / "state.json"
     try:
-        state = json.loads((folder / "state.json").read_text("utf-8"))
-        digest = state.pop("digest")
+        state = json.loads(file.read_text("utf-8"))
+        sound = state.pop("digest") == digest_of(state)
     except (OSError, ValueError, KeyError, AttributeError):
-        raise ValueError(f"{folder / 'state.json'} is damaged") from None
-    content = json.dumps(state, sort_keys=True)
-    if hashlib.sha256(content.encode()).hexdigest() != digest:
-        raise ValueError(f"{folder / 'state.json'} is damaged")
+        sound = False
+    if not sound:
+        raise ValueError(f"{file} is missing or damaged")
     for name, checksum in state["sha256"].items():
         file = folder / name
         if not file.is_file() or file_sha256(file) != checksum:
@@ -108,6 +110,7 @@ def newest_checkpoint(run: Path) -> tuple[Path, dict[str, Any]] | None:
 
 __all__ = [
     "checkpoint_folders",
+    "digest_of",
     "file_sha256",
     "newest_checkpoint",
     "read_state",

@@ -8,31 +8,33 @@ From book/10_training.md.
 import hashlib
 import json
 import math
-import resource
+import os
+import shutil
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, TypeVar
 
 import torch
-from sacrebleu.metrics.bleu import BLEU
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 
 from transformer_lit.batches import Batch, Ints, make_batch, pad, plan_epoch
+from transformer_lit.bleu import score
 from transformer_lit.checkpoints import (
     checkpoint_folders,
     newest_checkpoint,
     save_checkpoint,
 )
-from transformer_lit.config import TransformerConfig
+from transformer_lit.config import OURS, TABLE_3, TransformerConfig
 from transformer_lit.corpus import (
     CorpusConfig,
     EncodedSplit,
@@ -40,6 +42,7 @@ from transformer_lit.corpus import (
     read_text,
 )
 from transformer_lit.decoding import greedy_search
+from transformer_lit.hardware import product_rate, training_flops
 from transformer_lit.loss import label_smoothed_loss
 from transformer_lit.model import Transformer, save_model
 from transformer_lit.numbers import english, german
@@ -70,7 +73,7 @@ T = TypeVar("T")
 
 
 class Alone:
-    """One process on one device; chapter 11 replaces it by many.
+    """One process on one device.
 
     Attributes:
         rank, size: which process this is, and of how many.
@@ -239,10 +242,14 @@ class TrainConfig:
         precision: "fp32", or "bf16" by autocast.
         compile: let torch.compile translate the model first.
         recompute: keep less for the backward pass, and compute it twice.
+        tensorboard: write what TensorBoard shows, too.
         log_every, save_every, valid_every: counted in updates.
         keep: how many checkpoints stay.
         patience: stop after so many validations without a better NLL;
             0: never.
+
+    Raises:
+        ValueError: a recipe that cannot be; the message names the field.
     """
 
     steps: int = 100_000
@@ -255,6 +262,7 @@ class TrainConfig:
     precision: str = "fp32"
     compile: bool = False
     recompute: bool = False
+    tensorboard: bool = False
     log_every: int = 100
     save_every: int = 1000
     valid_every: int = 1000
@@ -265,51 +273,76 @@ class TrainConfig:
         check_training(self)
 
 
+POSITIVE = "steps warmup tokens positions log_every save_every valid_every keep"
+
+
 def check_training(config: TrainConfig) -> None:
     """Raise a ValueError that names the first impossible field."""
-    for name in (
-        "steps",
-        "warmup",
-        "tokens",
-        "positions",
-        "log_every",
-        "save_every",
-        "valid_every",
-        "keep",
-    ):
+    for name in POSITIVE.split():
         if (value := getattr(config, name)) < 1:
             raise ValueError(f"{name}={value!r} must be at least 1")
+    for name in ("factor", "seed", "patience"):
+        if (value := getattr(config, name)) < 0:
+            raise ValueError(f"{name}={value!r} must not be below 0")
     if config.precision not in PRECISIONS:
-        raise ValueError(
-            f"precision={config.precision!r} must be one of "
-            f"{', '.join(PRECISIONS)}"
-        )
+        names = ", ".join(PRECISIONS)
+        raise ValueError(f"precision={config.precision!r} must be of {names}")
     if not 0 <= config.smoothing < 1:
         raise ValueError(f"smoothing={config.smoothing} must lie in [0, 1)")
     for name in ("save_every", "valid_every"):
-        if getattr(config, name) % config.log_every:
+        if (value := getattr(config, name)) % config.log_every:
             raise ValueError(
-                f"{name}={getattr(config, name)} must be a multiple of "
+                f"{name}={value} must be a multiple of "
                 f"log_every={config.log_every}"
             )
+
+
+TYPES: dict[Any, tuple[type, ...]] = {
+    bool: (bool,),
+    int: (int,),
+    float: (int, float),
+    str: (str,),
+}
+"""What a file may give for a field of a type; others are not checked."""
 
 
 def from_table(kind: type[T], table: dict[str, Any], name: str) -> T:
     """A dataclass from a table of a file.
 
     Raises:
-        ValueError: the table has a key that is no field, or lacks one.
+        ValueError: the table has a key that is no field, or lacks one, or a
+            value cannot be; the message names table and key.
     """
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    for key in table:
+    known = {f.name: f.type for f in fields(kind)}  # type: ignore[arg-type]
+    for key, value in table.items():
         if key not in known:
-            raise ValueError(
-                f"[{name}] has no {key!r}; there are {', '.join(known)}"
-            )
+            names = ", ".join(known)
+            raise ValueError(f"[{name}] has no {key!r}; there are {names}")
+        allowed = TYPES.get(known[key])
+        if allowed and type(value) not in allowed:
+            names = " or ".join(one.__name__ for one in allowed)
+            raise ValueError(f"[{name}] {key}={value!r} must be {names}")
     try:
         return kind(**table)
-    except TypeError as error:
-        raise ValueError(f"[{name}]: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"[{name}] {error}") from None
+
+
+def model_config(table: dict[str, Any], vocab_size: int) -> TransformerConfig:
+    """A model's configuration from the table [model] of a file.
+
+    Raises:
+        ValueError: it cannot be; the message names the key.
+    """
+    table, presets = dict(table), {**TABLE_3, **OURS}
+    for key in {"vocab_size", "pad_id", "bos_id", "eos_id"} & set(table):
+        raise ValueError(f"[model] {key!r} is given by the corpus")
+    preset = table.pop("preset", "base")
+    if preset not in presets:
+        names = ", ".join(presets)
+        raise ValueError(f"[model] preset={preset!r} must be one of {names}")
+    table = {**presets[preset], **table, "vocab_size": vocab_size}
+    return from_table(TransformerConfig, table, "model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,58 +367,53 @@ class RunConfig:
         Raises:
             ValueError: the file is missing or says what cannot be.
         """
-        try:
-            tables = tomllib.loads(Path(path).read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ValueError(f"cannot read {path}: {error}") from None
-        if set(tables) != {"corpus", "model", "training"}:
-            raise ValueError(
-                f"{path} must have the tables [corpus], [model], [training]"
-            )
-        run = cls(
-            corpus=from_table(CorpusConfig, tables["corpus"], "corpus"),
-            model=tables["model"],
-            training=from_table(TrainConfig, tables["training"], "training"),
-        )
-        run.transformer(run.corpus.vocab_size)  # refuses what cannot be
-        return run
+        return read_run(Path(path))
 
     def transformer(self, vocab_size: int) -> TransformerConfig:
         """The model's configuration for a vocabulary of that size."""
-        table = {**self.model, "vocab_size": vocab_size}
-        preset = table.pop("preset", "base")
-        if preset in ("tiny", "miniature"):
-            standard = getattr(TransformerConfig, preset)(vocab_size)
-        else:
-            standard = TransformerConfig.table_3(preset, vocab_size)
-        return from_table(
-            TransformerConfig, {**asdict(standard), **table}, "model"
+        return model_config(self.model, vocab_size)
+
+
+def read_run(path: Path) -> RunConfig:
+    """See `RunConfig.load`."""
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:  # TOML's error is a ValueError
+        raise ValueError(f"cannot read {path}: {error}") from None
+    if set(tables) != {"corpus", "model", "training"}:
+        raise ValueError(
+            f"{path} must have the tables [corpus], [model] and [training], "
+            f"and has {sorted(tables)}"
         )
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise ValueError(f"{path}: [{name}] must be a table, not {table!r}")
+    run = RunConfig(
+        corpus=from_table(CorpusConfig, tables["corpus"], "corpus"),
+        model=tables["model"],
+        training=from_table(TrainConfig, tables["training"], "training"),
+    )
+    run.transformer(run.corpus.vocab_size)  # refuses what cannot be
+    return run
 
 
-# 10_training: The whole run
-def read_log(file: Path) -> list[dict[str, Any]]:
-    """The entries of a log; none if there is no log yet.
-
-    A line that was cut off when the machine stopped is left out.
-    """
-    lines = file.read_text("utf-8").split("\n") if file.exists() else []
-    return [json.loads(line) for line in lines[:-1]]
-
-
-def cut_log(file: Path, step: int) -> None:
-    """Remove the entries of later steps: a run that goes on from a
-    checkpoint makes them again."""
-    kept = [entry for entry in read_log(file) if entry["step"] <= step]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    lines = "".join(json.dumps(entry) + "\n" for entry in kept)
-    write_file(file, lines.encode())
-
-
+# 10_training: A run in memory
 def recompute_layers(model: Transformer) -> None:
     """Keep only each layer's input, and compute the rest again backward."""
     for layer in (*model.encoder.layers, *model.decoder.layers):
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+
+
+def compile_model(model: nn.Module, processes: Alone) -> None:
+    """Let torch.compile translate the model, where there is a compiler."""
+    compilers = (os.environ.get("CXX", "g++"), "g++", "clang++", "cl")
+    if any(shutil.which(name) for name in compilers):
+        model.compile(dynamic=True)
+    elif processes.rank == 0:
+        print(
+            "compile: there is no C++ compiler; training goes on without",
+            file=sys.stderr,
+        )
 
 
 class Run:
@@ -420,9 +448,16 @@ class Run:
             self.model, training.warmup, training.factor
         )
         if training.compile:
-            self.shared.compile(dynamic=True)
+            compile_model(self.shared, processes)
         self.step = self.epoch = self.index = self.stale = 0
         self.best: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """All updates are done, or patience is at its end."""
+        training = self.config.training
+        out_of_patience = 0 < training.patience <= self.stale
+        return out_of_patience or self.step >= training.steps
 
 
 def updates(run: Run) -> Iterator[list[Ints]]:
@@ -453,22 +488,39 @@ def load_batches(
     and gradient are zero.
     """
     config, processes = run.model.config, run.processes
-    each = -(-len(rectangles) // processes.size)  # rounded up
+    turns = -(-len(rectangles) // processes.size)  # rounded up
     found = []
-    for turn in range(each):
+    for turn in range(turns):
         number = turn * processes.size + processes.rank
+        ids = [([config.pad_id], [config.pad_id])]
         if number < len(rectangles):
             ids = [pairs[int(i)] for i in rectangles[number]]
-        else:
-            ids = [([config.pad_id], [config.pad_id])]
         batch = make_batch(ids, pad_id=config.pad_id, bos_id=config.bos_id)
-        batch.number = number
-        found.append(batch)
-    for batch in found:
-        batch.src = batch.src.to(processes.device)
-        batch.tgt_in = batch.tgt_in.to(processes.device)
-        batch.tgt_out = batch.tgt_out.to(processes.device)
+        src, tgt_in, tgt_out = (
+            part.to(processes.device)
+            for part in (batch.src, batch.tgt_in, batch.tgt_out)
+        )
+        found.append(Batch(src, tgt_in, tgt_out, number))
     return found
+
+
+def gradient_norm(model: nn.Module) -> float:
+    """The length of the gradient of all parameters together."""
+    found = [p.grad for p in model.parameters() if p.grad is not None]
+    norm: Any = nn.utils.get_total_norm(found)
+    whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return float(whole)
+
+
+def check_finite(norm: float, run: Run, rectangles: list[Ints]) -> None:
+    """Raise a FloatingPointError that names the pairs of a bad update."""
+    if not math.isfinite(norm):
+        pairs = [int(i) for rectangle in rectangles for i in rectangle]
+        raise FloatingPointError(
+            f"update {run.step + 1}: the gradient is not finite; its "
+            f"{len(pairs)} pairs are {shorten(str(pairs), 80)} of epoch "
+            f"{run.epoch}"
+        )
 
 
 def one_update(run: Run, rectangles: list[Ints]) -> tuple[Tensor, float]:
@@ -496,33 +548,120 @@ def one_update(run: Run, rectangles: list[Ints]) -> tuple[Tensor, float]:
         processes=run.processes,
     )
     norm = gradient_norm(run.model)
-    if not math.isfinite(norm):
-        pairs = [int(i) for rectangle in rectangles for i in rectangle]
-        raise FloatingPointError(
-            f"update {run.step + 1}: the gradient is not finite; its "
-            f"{len(pairs)} pairs are {shorten(str(pairs), 80)} of epoch "
-            f"{run.epoch}"
-        )
+    check_finite(norm, run, rectangles)
     run.adam.step()
     run.schedule.step()
     run.step += 1
     return sums, norm
 
 
-def gradient_norm(model: nn.Module) -> float:
-    """The length of the gradient of all parameters together."""
-    found = [p.grad for p in model.parameters() if p.grad is not None]
-    norm: Any = nn.utils.get_total_norm(found)
-    whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-    return float(whole)
+# 10_training: What the log says
+@cache
+def peak_rate(device: torch.device, precision: str) -> float:
+    """Operations a second that matrix products reach on a device.
+
+    It is measured once in a process, and takes half a second.
+    """
+    dtype = PRECISIONS[precision] or torch.float32
+    if device.type == "cpu":
+        return product_rate(dtype)
+    size, turns = 8192, 10
+    a = torch.ones(size, size, dtype=dtype, device=device)
+    (a @ a).sum().item()  # the first product sets things up
+    start = time.perf_counter()
+    for _ in range(turns):
+        b = a @ a
+    b.sum().item()  # waits for all of them
+    return turns * 2 * size**3 / (time.perf_counter() - start)
+
+
+def update_flops(run: Run, rectangles: list[Ints]) -> float:
+    """The operations of an update, those of all processes together."""
+    total = 0.0
+    for pairs in rectangles:
+        S, T = run.lengths[pairs].max(0).tolist()
+        total += training_flops(
+            run.model.config,
+            src_tokens=len(pairs) * S,
+            tgt_tokens=len(pairs) * T,
+            src_length=S,
+            tgt_length=T,
+        )
+    return total
+
+
+def memory_mb(device: torch.device) -> float:
+    """The most memory that this process has used, in megabytes."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 1e6
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    unit = 1 if sys.platform == "darwin" else 1024
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used * unit / 1e6
+
+
+def rate_now(run: Run) -> float:
+    """The learning rate of the last update."""
+    training, d_model = run.config.training, run.model.config.d_model
+    return noam_rate(run.step, d_model, training.warmup, training.factor)
+
+
+class Interval:
+    """What happened since the last entry of the log.
+
+    Args:
+        run: which run.
+        peak: operations a second of one process's device.
+    """
+
+    def __init__(self, run: Run, peak: float = math.inf) -> None:
+        self.run, self.start = run, run.step
+        self.peak = peak * run.processes.size
+        self.sums, self.flops = torch.zeros(3, dtype=torch.float64), 0.0
+        self.time = time.perf_counter()
+
+    def add(self, sums: Tensor, flops: float = 0.0) -> None:
+        """Count one update.
+
+        Args:
+            sums: [loss, nll, tokens] of this process.
+            flops: the operations of all processes.
+        """
+        self.sums += sums.cpu()
+        self.flops += flops
+
+    def entry(self, norm: float) -> dict[str, Any]:
+        """The entry of the log; all processes must ask for it together."""
+        run = self.run
+        loss, nll, tokens = run.processes.total(self.sums).tolist()
+        seconds = time.perf_counter() - self.time
+        left = run.config.training.steps - run.step
+        return {
+            "step": run.step,
+            "epoch": run.epoch,
+            "loss": loss / tokens,
+            "nll": nll / tokens,
+            "perplexity": math.exp(nll / tokens),
+            "rate": rate_now(run),
+            "gradient_norm": norm,
+            "tokens": int(tokens),
+            "tokens_per_second": round(tokens / seconds, 1),
+            "flops_per_second": round(self.flops / seconds),
+            "mfu": round(self.flops / seconds / self.peak, 4),
+            "memory_mb": round(memory_mb(run.processes.device)),
+            "seconds": round(seconds, 3),
+            "seconds_left": round(left * seconds / (run.step - self.start)),
+        }
 
 
 def in_rectangles(pairs: EncodedSplit) -> list[Ints]:
     """All pairs of a split in rectangles."""
-    plan = plan_epoch(
-        pairs.lengths(), tokens=1, positions=4096, seed=0, epoch=0
-    )
-    return [rectangle for update in plan for rectangle in update]
+    size = {"tokens": 2048, "positions": 2048}
+    plan = plan_epoch(pairs.lengths(), **size, seed=0, epoch=0)
+    return [rectangle for [rectangle] in plan]
 
 
 @torch.inference_mode()
@@ -552,8 +691,22 @@ def translations(
     return texts
 
 
+def whole_model(run: Run) -> Transformer:
+    """The model in one piece; all processes must ask for it together."""
+    model = Transformer(run.model.config)
+    parts = zip(model.parameters(), run.model.parameters(), strict=True)
+    with torch.no_grad():
+        for one, part in parts:
+            one.copy_(run.processes.whole(part))
+    return model
+
+
 def validate(run: Run) -> dict[str, Any]:
-    """What the log says of a validation: NLL, perplexity, BLEU."""
+    """What the log says of a validation: NLL, perplexity, BLEU.
+
+    BLEU is sacreBLEU's on text as people write it; where a corpus comes cut
+    into words, it is that of the words.
+    """
     pairs = EncodedSplit(run.data, "valid")
     nll = validation_nll(run, pairs)
     entry: dict[str, Any] = {"nll": nll, "perplexity": math.exp(nll)}
@@ -563,25 +716,19 @@ def validate(run: Run) -> dict[str, Any]:
         references = read_text(run.data / "valid.tgt")
         same = [o == r for o, r in zip(outputs, references, strict=True)]
         is_split = run.config.corpus.name == "multi30k_tok"
-        bleu = BLEU(tokenize="none" if is_split else "13a", force=True)
-        entry["bleu"] = bleu.corpus_score(outputs, [references]).score
-        entry["signature"] = str(bleu.get_signature())
+        found = score(
+            outputs=outputs,
+            references=references,
+            protocol="tokenised" if is_split else "sacrebleu",
+            language=run.config.corpus.tgt,
+        )
+        entry |= {"bleu": found.score, "signature": found.signature}
         entry["exact"] = sum(same) / len(same)
     run.processes.wait()
     return entry
 
 
-def whole_model(run: Run) -> Transformer:
-    """The model in one piece; all processes must ask for it together."""
-    model = Transformer(run.model.config)
-    with torch.no_grad():
-        for one, other in zip(
-            model.parameters(), run.model.parameters(), strict=True
-        ):
-            one.copy_(run.processes.whole(other))
-    return model
-
-
+# 10_training: Stop, and go on
 def optimizer_tensors(run: Run) -> dict[str, Tensor]:
     """What the optimiser remembers, by the names of the parameters."""
     return {
@@ -606,64 +753,10 @@ def restore(
             }
 
 
-def save(run: Run, folder: Path) -> None:
-    """Write a checkpoint of the run."""
-    model, optimizer = whole_model(run), optimizer_tensors(run)
-    if run.processes.rank == 0:
-        save_checkpoint(
-            folder,
-            run.step,
-            model=model,
-            vocabulary=run.vocabulary,
-            optimizer=optimizer,
-            state={
-                "epoch": run.epoch,
-                "index": run.index,
-                "best": run.best,
-                "stale": run.stale,
-                "schedule": run.schedule.state_dict(),
-                "run": asdict(run.config),
-            },
-            keep=run.config.training.keep,
-        )
-    run.processes.wait()
-
-
-def resume(run: Run, folder: Path) -> None:
-    """Go on from the newest sound checkpoint, if there is one.
-
-    Raises:
-        ValueError: the checkpoint belongs to another configuration.
-    """
-    found = newest_checkpoint(folder)
-    if found is None:
-        return
-    checkpoint, state = found
-    check_same_run(state["run"], asdict(run.config), checkpoint)
-    restore(
-        run,
-        load_file(checkpoint / "weights.safetensors"),
-        load_file(checkpoint / "optimizer.safetensors"),
-    )
-    run.schedule.load_state_dict(state["schedule"])
-    for group in run.adam.param_groups:
-        group["lr"] = run.schedule.get_last_lr()[0]
-    for name in ("step", "epoch", "index", "best", "stale"):
-        setattr(run, name, state[name])
-
-
 MAY_CHANGE = (
-    "steps",
-    "positions",
-    "log_every",
-    "save_every",
-    "valid_every",
-    "keep",
-    "patience",
-    "precision",
-    "compile",
-    "recompute",
-)
+    "steps positions log_every save_every valid_every keep patience "
+    "precision compile recompute tensorboard"
+).split()
 """What may be set otherwise when a run goes on."""
 
 
@@ -682,59 +775,67 @@ def check_same_run(
                 )
 
 
-def memory_mb(device: torch.device) -> float:
-    """The most memory that this process has used, in megabytes."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated() / 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+POSITION = ("step", "epoch", "index", "best", "stale")
+"""The attributes of a run that say where it is."""
 
 
-class Interval:
-    """What happened since the last entry of the log.
+def save(run: Run, folder: Path) -> None:
+    """Write a checkpoint of the run."""
+    model, optimizer = whole_model(run), optimizer_tensors(run)
+    state = {name: getattr(run, name) for name in POSITION}
+    state |= {"schedule": run.schedule.state_dict(), "run": asdict(run.config)}
+    if run.processes.rank == 0:
+        save_checkpoint(
+            folder,
+            run.step,
+            model=model,
+            vocabulary=run.vocabulary,
+            optimizer=optimizer,
+            state=state,
+            keep=run.config.training.keep,
+        )
+    run.processes.wait()
 
-    Args:
-        run: which run.
+
+def resume(run: Run, folder: Path) -> None:
+    """Go on from the newest sound checkpoint, if there is one.
+
+    Raises:
+        ValueError: the checkpoint belongs to another configuration.
     """
-
-    def __init__(self, run: Run) -> None:
-        self.run, self.start = run, run.step
-        self.sums = torch.zeros(3, dtype=torch.float64)
-        self.time = time.perf_counter()
-
-    def add(self, sums: Tensor) -> None:
-        """Count one update's sums [loss, nll, tokens] of this process."""
-        self.sums += sums.cpu()
-
-    def entry(self, norm: float) -> dict[str, Any]:
-        """The entry of the log; all processes must ask for it together."""
-        run = self.run
-        loss, nll, tokens = run.processes.total(self.sums).tolist()
-        seconds = time.perf_counter() - self.time
-        left = run.config.training.steps - run.step
-        return {
-            "step": run.step,
-            "epoch": run.epoch,
-            "loss": loss / tokens,
-            "nll": nll / tokens,
-            "perplexity": math.exp(nll / tokens),
-            "rate": noam_rate_now(run),
-            "gradient_norm": norm,
-            "tokens": int(tokens),
-            "tokens_per_second": round(tokens / seconds, 1),
-            "memory_mb": round(memory_mb(run.processes.device)),
-            "seconds": round(seconds, 3),
-            "seconds_left": round(left * seconds / (run.step - self.start)),
-        }
+    found = newest_checkpoint(folder)
+    if found is None:
+        return
+    checkpoint, state = found
+    check_same_run(state["run"], asdict(run.config), checkpoint)
+    weights = load_file(checkpoint / "weights.safetensors")
+    restore(run, weights, load_file(checkpoint / "optimizer.safetensors"))
+    run.schedule.load_state_dict(state["schedule"])
+    for group in run.adam.param_groups:
+        group["lr"] = run.schedule.get_last_lr()[0]
+    for name in POSITION:
+        setattr(run, name, state[name])
 
 
-def noam_rate_now(run: Run) -> float:
-    """The learning rate of the last update."""
-    training = run.config.training
-    return noam_rate(
-        run.step, run.model.config.d_model, training.warmup, training.factor
-    )
+def read_log(file: Path) -> list[dict[str, Any]]:
+    """The entries of a log; none if there is no log yet.
+
+    A line that was cut off when the machine stopped is left out.
+    """
+    lines = file.read_text("utf-8").split("\n") if file.exists() else []
+    return [json.loads(line) for line in lines[:-1]]
 
 
+def cut_log(file: Path, step: int) -> None:
+    """Remove the entries of later steps: a run that goes on from a
+    checkpoint makes them again."""
+    kept = [entry for entry in read_log(file) if entry["step"] <= step]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = "".join(json.dumps(entry) + "\n" for entry in kept)
+    write_file(file, lines.encode())
+
+
+# 10_training: The whole run
 def judge(run: Run, folder: Path) -> dict[str, Any]:
     """Validate, and keep the model if it is the best so far."""
     entry = validate(run)
@@ -750,16 +851,74 @@ def judge(run: Run, folder: Path) -> dict[str, Any]:
 
 def report(run: Run, folder: Path, entry: dict[str, Any]) -> None:
     """Write the log; validate and save when it is time."""
-    training = run.config.training
-    entries, last = [entry], run.step == training.steps
-    has_valid = (run.data / "valid.src").exists()
-    if has_valid and (last or run.step % training.valid_every == 0):
+    training, entries = run.config.training, [entry]
+    if (run.data / "valid.src").exists() and (
+        run.is_over or run.step % training.valid_every == 0
+    ):
         entries.append(judge(run, folder))
     if run.processes.rank == 0:
         with (folder / "log.jsonl").open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(entry) + "\n" for entry in entries)
-    if last or run.step % training.save_every == 0:
+        if training.tensorboard:
+            draw(folder / "tensorboard", entries)
+    if run.is_over or run.step % training.save_every == 0:
         save(run, folder)
+
+
+@cache
+def board(folder: Path) -> Any:
+    """What writes a folder's curves for TensorBoard.
+
+    Raises:
+        ValueError: TensorBoard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError(
+            "tensorboard=true needs TensorBoard: "
+            'pip install "transformer-lit[tensorboard]"'
+        ) from None
+    return SummaryWriter(folder)
+
+
+def draw(folder: Path, entries: list[dict[str, Any]]) -> None:
+    """Add entries of the log to the curves of TensorBoard."""
+    for entry in entries:
+        group = "valid" if "valid" in entry else "train"
+        for name, value in entry.get("valid", entry).items():
+            if isinstance(value, int | float) and name != "step":
+                board(folder).add_scalar(
+                    f"{group}/{name}", value, entry["step"]
+                )
+    board(folder).flush()
+
+
+def go_on(run: Run, folder: Path) -> None:
+    """Update after update, from where the run is."""
+    training, processes = run.config.training, run.processes
+    todo, peak = updates(run), math.inf
+    if processes.rank == 0:
+        peak = peak_rate(processes.device, training.precision)
+    processes.wait()
+    interval = Interval(run, peak)
+    with tqdm(
+        total=training.steps,
+        initial=run.step,
+        unit=" updates",
+        disable=True if processes.rank else None,  # None: not on a terminal
+    ) as bar:
+        while not run.is_over:
+            rectangles = next(todo)
+            sums, norm = one_update(run, rectangles)
+            interval.add(sums, update_flops(run, rectangles))
+            bar.update()
+            last = run.step == training.steps
+            if last or run.step % training.log_every == 0:
+                entry = interval.entry(norm)
+                bar.set_postfix(nll=f"{entry['nll']:.3f}")
+                report(run, folder, entry)
+                interval = Interval(run, peak)
 
 
 class Trainer:
@@ -778,6 +937,8 @@ class Trainer:
         self, config: RunConfig, folder: str | Path, processes: Alone = ALONE
     ) -> None:
         self.config, self.folder = config, Path(folder)
+        if config.training.tensorboard and processes.rank == 0:
+            board(self.folder / "tensorboard")
         self.run = Run(config, processes)
 
     def fit(self) -> Run:
@@ -792,7 +953,7 @@ class Trainer:
         if run.processes.rank == 0:
             cut_log(folder / "log.jsonl", run.step)
         try:
-            self.go_on()
+            go_on(run, folder)
         except FloatingPointError as error:
             sound = checkpoint_folders(folder)
             name = sound[-1] if sound else "none yet"
@@ -801,58 +962,46 @@ class Trainer:
             ) from None
         return run
 
-    def go_on(self) -> None:
-        """Update after update, from where the run is."""
-        run, training = self.run, self.config.training
-        interval, todo = Interval(run), updates(run)
-        with tqdm(
-            total=training.steps,
-            initial=run.step,
-            unit=" updates",
-            disable=True if run.processes.rank else None,
-        ) as bar:
-            while run.step < training.steps:
-                sums, norm = one_update(run, next(todo))
-                interval.add(sums)
-                bar.update()
-                last = run.step == training.steps
-                if last or run.step % training.log_every == 0:
-                    entry = interval.entry(norm)
-                    bar.set_postfix(nll=f"{entry['nll']:.3f}")
-                    report(run, self.folder, entry)
-                    interval = Interval(run)
-                if 0 < training.patience <= run.stale:
-                    break
-
 
 __all__ = [
     "ALONE",
     "Alone",
     "Interval",
     "MAY_CHANGE",
+    "POSITION",
+    "POSITIVE",
     "PRECISIONS",
     "Progress",
     "Run",
     "RunConfig",
     "T",
+    "TYPES",
     "TrainConfig",
     "Trainer",
     "accumulate",
+    "board",
+    "check_finite",
     "check_same_run",
     "check_training",
+    "compile_model",
     "cut_log",
+    "draw",
     "exact_match",
     "fit",
     "from_table",
+    "go_on",
     "gradient_norm",
     "in_rectangles",
     "judge",
     "load_batches",
     "memory_mb",
-    "noam_rate_now",
+    "model_config",
     "one_update",
     "optimizer_tensors",
+    "peak_rate",
+    "rate_now",
     "read_log",
+    "read_run",
     "recompute_layers",
     "report",
     "restore",
@@ -860,6 +1009,7 @@ __all__ = [
     "save",
     "seed_all",
     "translations",
+    "update_flops",
     "updates",
     "validate",
     "validation_nll",
