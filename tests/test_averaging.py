@@ -120,6 +120,8 @@ def test_the_last_are_the_newest_oldest_first(tmp_path):
     run = make_run(tmp_path, (900, 1000, 10000))
     (run / "checkpoints" / "step-00020000").mkdir()  # never completed
     (run / "checkpoints" / "part-00030000").mkdir()
+    foreign = run / "checkpoints" / "step-copy"
+    tl.save_model(small(0), foreign)  # somebody put it there
     assert steps_of(last_checkpoints(run, 2)) == [1000, 10000]
     assert steps_of(last_checkpoints(run, 3)) == [900, 1000, 10000]
 
@@ -134,10 +136,13 @@ def test_the_best_have_the_least_validation_loss(tmp_path):
             {"step": 150, "loss": 0.5},
             {"step": 200, "valid": {"nll": 1.0, "bleu": 1.0}},
             {"step": 300, "valid": {"nll": 3.0, "bleu": 9.0}},
+            {"step": 400, "valid": {"nll": float("nan"), "bleu": 0.0}},
         ],
     )
     assert steps_of(best_checkpoints(run, 2)) == [200, 100]
     assert steps_of(best_checkpoints(run, 3)) == [200, 100, 300]
+    with pytest.raises(ValueError, match="3 found, 4 asked for"):
+        best_checkpoints(run, 4)
     with (run / "log.jsonl").open("a") as log:  # a crash cut this off
         log.write('{"step": 400, "valid": {"nl')
     assert steps_of(best_checkpoints(run, 1)) == [200]
@@ -158,10 +163,3 @@ def test_a_run_without_a_log_is_named(tmp_path):
     run = make_run(tmp_path, (1,))
     with pytest.raises(ValueError, match=r"log\.jsonl is missing"):
         best_checkpoints(run, 1)
-
-
-@given(st.integers(2, 30), st.floats(0, 0.99))
-def test_the_formula_of_the_mean_is_the_sum_over_all_pairs(n, r):
-    pairs = sum((1 - k / n) * r**k for k in range(1, n))
-    every = sum(r ** abs(i - j) for i in range(n) for j in range(n))
-    assert (1 + 2 * pairs) / n == pytest.approx(every / n**2)

@@ -191,16 +191,6 @@ def test_each_seed_and_each_epoch_gives_another_plan():
     assert len(sets) == 3
 
 
-@given(LENGTHS, st.integers(1, 9))
-def test_processes_share_an_update_without_overlap_or_loss(lengths, size):
-    for update in listed(plan_of(lengths)):
-        shares = [update[rank::size] for rank in range(size)]
-        dealt = [pairs for share in shares for pairs in share]
-        assert sorted(dealt) == sorted(update)
-        counts = [len(share) for share in shares]
-        assert max(counts) - min(counts) <= 1
-
-
 @given(LENGTHS, TOKENS)
 def test_the_fill_rate_is_the_share_of_tokens(lengths, tokens):
     plan = plan_of(lengths, tokens)

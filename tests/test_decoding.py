@@ -530,6 +530,7 @@ def test_the_defaults_are_the_papers():
     [
         ("beam_size", 0),
         ("alpha", -0.1),
+        ("alpha", 10.5),
         ("alpha", float("nan")),
         ("alpha", float("inf")),
         ("max_extra", -1),
@@ -543,6 +544,15 @@ def test_an_option_without_sense_is_refused(option, value):
         tl.beam_search(model, torch.tensor([[3, 2]]), **{option: value})
 
 
+@pytest.mark.parametrize("search", [tl.greedy_search, tl.beam_search])
+def test_a_model_that_gives_no_numbers_is_refused(search):
+    model = build(tl.TransformerConfig.miniature(9))
+    with torch.no_grad():
+        model.output.weight[4, 0] = math.nan
+    with pytest.raises(ValueError, match="NaN"):
+        search(model, torch.tensor([[3, 2], [5, 2]]), max_extra=2)
+
+
 def test_no_sentences_give_no_beams():
     model = build(tl.TransformerConfig.miniature(9))
     assert tl.beam_search(model, torch.empty(0, 3).long()) == []
@@ -551,6 +561,7 @@ def test_no_sentences_give_no_beams():
 def test_a_sentence_of_padding_alone_ends_at_once_in_a_beam_too():
     model = build(tl.TransformerConfig.miniature(9))
     [found] = tl.beam_search(model, torch.zeros(1, 3).long(), max_extra=0)
+    assert found
     assert all(len(one.tokens) <= 1 for one in found)
 
 

@@ -236,6 +236,10 @@ MODELS = {
     "40 wide": replace(SMALL, d_k=40, d_v=40),  # fused only if K = V
     "deep": replace(SMALL, n_layers=5, vocab_size=20),
     "learned": replace(SMALL, positions="learned"),
+    # hardly anything but the residual path
+    "thin": replace(
+        SMALL, n_layers=1, d_ff=8, d_k=1, d_v=1, p_drop=0.0, vocab_size=20
+    ),
 }
 SHAPES = [(6, 7, 9), (2, 50, 40), (1, 90, 3)]
 
@@ -295,7 +299,6 @@ def test_the_state_is_16_bytes_a_parameter():
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_recomputing_keeps_inputs_and_one_layer(precision):
     options = {"precision": precision, "fused": True}
-    one = formula(replace(BASE, n_layers=1), 10, 30, 20, **options)
     small = memory_bytes(
         replace(BASE, n_layers=1),
         src_tokens=300,
@@ -316,7 +319,6 @@ def test_recomputing_keeps_inputs_and_one_layer(precision):
     inputs = 6 * 500 * 512 * 4
     assert found.activations == small.activations + inputs
     assert found.logits == small.logits
-    assert one >= small.activations + small.logits
 
 
 # -- Plans -------------------------------------------------------------------

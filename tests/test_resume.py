@@ -7,7 +7,14 @@ import time
 import pytest
 from runs import files, small_corpus, small_run, train, train_and_kill
 
-TIMES = {"tokens_per_second", "seconds", "seconds_left", "memory_mb"}
+TIMES = {
+    "tokens_per_second",
+    "flops_per_second",
+    "mfu",
+    "seconds",
+    "seconds_left",
+    "memory_mb",
+}
 
 
 @pytest.fixture

@@ -1,7 +1,11 @@
 """Pieces learned from text: there and back, kept, refused."""
 
+import hashlib
 import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,6 +15,7 @@ from transformer_lit.config import BOS, EOS, PAD, UNK
 from transformer_lit.numbers import NumberVocabulary, english, german
 from transformer_lit.tokenizer import (
     Subwords,
+    draw_sample,
     learn_pieces,
     learn_subwords,
     load_vocabulary,
@@ -74,6 +79,44 @@ def test_only_the_source_is_lowered():
 
 def test_learning_leaves_nothing_to_chance():
     assert learn_pieces(LINES, 100) == learn_pieces(iter(LINES), 100)
+
+
+PROCESS = """
+import hashlib
+from test_tokenizer import LINES
+from transformer_lit.tokenizer import learn_pieces
+print(hashlib.sha256(learn_pieces(LINES, 100, sample=150)).hexdigest())
+"""
+
+
+def test_another_process_draws_the_same_sample():
+    # SentencePiece's own sample is another one in each process
+    answer = subprocess.run(
+        [sys.executable, "-c", PROCESS],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    here = hashlib.sha256(learn_pieces(LINES, 100, sample=150)).hexdigest()
+    assert answer.stdout.strip() == here
+
+
+@given(st.integers(0, 40), st.integers(0, 20))
+def test_a_sample_has_its_size_and_no_line_twice(total, count):
+    stream = [str(number) for number in range(total)]
+    drawn = draw_sample(iter(stream), count)
+    assert len(drawn) == len(set(drawn)) == min(total, count)
+    assert set(drawn) <= set(stream)
+
+
+def test_an_error_while_reading_is_not_buried():
+    def broken():
+        yield "forty two"
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        learn_subwords(broken(), 100)
 
 
 def test_a_sample_is_drawn_from_all_the_text():

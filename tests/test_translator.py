@@ -123,6 +123,30 @@ def test_an_unknown_option_is_refused(numbers):
         numbers.translate(["one"], beam=3)
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("batch_tokens", 0),
+        ("block", 0),
+        ("alpha", -1),  # greedy search would not have looked at it
+        ("n_best", 2),
+        ("max_extra", -1),
+    ],
+)
+def test_an_option_without_sense_is_refused(numbers, option, value):
+    options = {"beam_size": 1, option: value}
+    with pytest.raises(ValueError, match=f"{option}={value}"):
+        list(numbers.translate_lines(["one"], **options))
+
+
+def test_one_text_is_no_list_of_texts(numbers):
+    # its letters would be translated one by one
+    with pytest.raises(ValueError, match=r"\['one'\]"):
+        numbers.translate("one")
+    with pytest.raises(ValueError, match=r"\['one'\]"):
+        next(numbers.translate_lines("one"))
+
+
 # -- Lines -------------------------------------------------------------------
 
 
@@ -228,14 +252,22 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
         shell.translate(("one",), input=missing)
 
 
-def test_a_failure_leaves_the_old_output(tmp_path):
+def test_a_failure_leaves_the_old_output(tmp_path, capsys):
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_text("seven\n")
     target.write_text("old\n")
     with pytest.raises(ValueError, match="beam_size=0"):
         shell.translate(input=source, output=target, beam_size=0)
+    assert shell.translate(("sevven",), output=target) == 2
+    assert "'sevven'" in capsys.readouterr().err
     assert target.read_text() == "old\n"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_a_mark_at_the_head_of_a_file_is_no_text(tmp_path):
+    path = tmp_path / "from-windows"
+    path.write_bytes(b"\xef\xbb\xbfone\r\n\r\ntwo\r\n")
+    assert shell.read_lines(path) == ["one", "", "two"]
 
 
 def test_the_n_best_are_a_table(capsys, monkeypatch):
@@ -253,8 +285,14 @@ def test_the_search_options_reach_the_search(capsys):
     shell.translate(("forty", "two"), n_best=1, alpha=1.0)
     divided = float(capsys.readouterr().out.split("\t")[1])
     assert divided == pytest.approx(plain / (9 / 6), abs=2e-4)
-    shell.translate(("forty", "two"), max_extra=0, beam_size=1)
-    assert capsys.readouterr().out == "zweiundvierzig\n"  # three, of three
+    # six source ids, and seven pieces with the end
+    text = ("twenty", "one", "thousand", "twenty", "one")
+    shell.translate(text, max_extra=0, beam_size=1)
+    assert capsys.readouterr().out == "einundzwanzigtausendeinund\n"
+    shell.translate(text, max_extra=0)  # something else has ended in time
+    assert capsys.readouterr().out != "einundzwanzigtausendeinundzwanzig\n"
+    shell.translate(text)
+    assert capsys.readouterr().out == "einundzwanzigtausendeinundzwanzig\n"
 
 
 def test_scores_are_printed_with_their_protocols(tmp_path, capsys):
@@ -280,8 +318,18 @@ def test_checkpoints_are_averaged_into_the_run(words, tmp_path, capsys):
     for step in (1, 2, 3):
         put(words, tmp_path / "checkpoints" / f"step-{step:08d}")
     assert shell.average(tmp_path, last=2) == 0
-    assert capsys.readouterr().out.count("step-") == 2
+    assert "step-00000002, step-00000003\n" in capsys.readouterr().out
     assert find_model(tmp_path) == tmp_path / "averaged"
+    (tmp_path / "log.jsonl").write_text(
+        '{"step": 1, "valid": {"nll": 1.0}}\n'
+        '{"step": 3, "valid": {"nll": 0.5}}\n'
+    )
+    out = tmp_path / "elsewhere"
+    assert shell.average(tmp_path, best=2, out=out) == 0
+    assert "step-00000003, step-00000001\n" in capsys.readouterr().out
+    assert (out / "weights.safetensors").is_file()
+    with pytest.raises(ValueError, match=r"log\.jsonl: "):
+        shell.average(tmp_path, last=1, out=tmp_path / "log.jsonl")
     for options in ({}, {"last": 1, "best": 1}):
         with pytest.raises(ValueError, match="--last N or --best N"):
             shell.average(tmp_path, **options)

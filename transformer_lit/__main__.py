@@ -1,6 +1,6 @@
-"""6.1 Machine translation.
+"""Launching a run.
 
-From book/06_1_translation.md.
+From book/11_launch.md.
 """
 
 # Written by tools/export.py. Edit the chapter instead.
@@ -9,7 +9,7 @@ import sys
 
 from transformer_lit.cli import main
 
-# 06_1_translation: From the shell
+# 11_launch: One command
 if __package__ == "transformer_lit":  # python -m transformer_lit
     sys.exit(main())
 

@@ -6,6 +6,7 @@ From book/06_1_translation.md.
 # Written by tools/export.py. Edit the chapter instead.
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -67,12 +68,12 @@ def average(folders: Sequence[str | Path], out: str | Path) -> None:
 
 def checkpoints_by_step(run: Path) -> dict[int, Path]:
     """The complete checkpoints of a run, oldest first."""
-    folders = sorted((run / "checkpoints").glob("step-*"))
-    return {
-        int(folder.name.removeprefix("step-")): folder
-        for folder in folders
-        if (folder / "weights.safetensors").is_file()
-    }
+    found = {}
+    for folder in sorted((run / "checkpoints").glob("step-*")):
+        step = folder.name.removeprefix("step-")
+        if step.isdecimal() and (folder / "weights.safetensors").is_file():
+            found[int(step)] = folder
+    return found
 
 
 def enough(found: list[Path], n: int, what: str) -> list[Path]:
@@ -110,7 +111,7 @@ def best_checkpoints(run: str | Path, n: int) -> list[Path]:
     for line in log.read_text("utf-8").splitlines(keepends=True):
         if line.endswith("\n"):  # not one that a crash cut off
             entry = json.loads(line)
-            if "valid" in entry:
+            if "valid" in entry and math.isfinite(entry["valid"]["nll"]):
                 nll[entry["step"]] = entry["valid"]["nll"]
     folders = checkpoints_by_step(Path(run))
     steps = sorted(nll.keys() & folders.keys(), key=lambda step: nll[step])

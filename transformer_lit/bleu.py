@@ -16,7 +16,13 @@ from typing import Any
 def moses(language: str) -> Callable[[str], str]:
     """Moses' tokenizer, which sets punctuation apart from words."""
     from sacremoses import MosesTokenizer  # imported when needed: it is slow
+    from sacremoses.corpus import NonbreakingPrefixes
 
+    known = set(NonbreakingPrefixes().available_langs.values())
+    if language not in known:  # it would be cut as English without a word
+        raise ValueError(
+            f"language={language!r} must be one of {', '.join(sorted(known))}"
+        )
     tokenizer = MosesTokenizer(lang=language)
     return lambda text: tokenizer.tokenize(text, return_str=True, escape=False)
 
@@ -119,13 +125,16 @@ def score(
         language: of the text; Moses' tokenizer knows its abbreviations.
 
     Raises:
-        ValueError: unequal counts of lines, none, or an unknown protocol.
+        ValueError: unequal counts of lines, none, text that is no list, an
+            unknown protocol, or a language that Moses does not know.
     """
     import sacrebleu  # imported when needed: it is slow
 
     if protocol not in PROTOCOLS:
         known = ", ".join(PROTOCOLS)
         raise ValueError(f"no protocol {protocol!r}: there are {known}")
+    if isinstance(outputs, str) or isinstance(references, str):
+        raise ValueError("give lists of lines, not one text")
     if len(outputs) != len(references) or not outputs:
         raise ValueError(
             f"{len(outputs)} outputs and {len(references)} references: give "

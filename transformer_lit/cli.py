@@ -1,21 +1,25 @@
-"""6.1 Machine translation.
+"""Launching a run.
 
-From book/06_1_translation.md.
+From book/11_launch.md.
 """
 
 # Written by tools/export.py. Edit the chapter instead.
 
-import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
 
 import tyro
 
 from transformer_lit.config import TABLE_3, TransformerConfig
+from transformer_lit.corpus import prepare, summary
 from transformer_lit.model import count_parameters
-from transformer_lit.shell import translate
+from transformer_lit.shell import average, score, translate
+from transformer_lit.train import guarded, train
+from transformer_lit.trainer import RunConfig
 
 
-# 06_1_translation: From the shell
+# 11_launch: One command
 def params(vocab_size: int = 37_000) -> int:
     """Print the parameters of every row of Table 3.
 
@@ -28,26 +32,44 @@ def params(vocab_size: int = 37_000) -> int:
     return 0
 
 
+def prepare_corpus(config: Annotated[Path, tyro.conf.Positional], /) -> int:
+    """Turn a run's corpus into ids on disk, and say what is in it.
+
+    Args:
+        config: the run's file.
+    """
+    print(summary(prepare(RunConfig.load(config).corpus)))
+    return 0
+
+
+COMMANDS: dict[str, Callable[..., int]] = {
+    "translate": translate,
+    "score": score,
+    "average": average,
+    "prepare": prepare_corpus,
+    "train": train,
+    "params": params,
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command `transformer-lit`; returns the exit code.
 
     Args:
         arguments: the command line; None: this process's.
     """
-    commands: dict[str, Callable[..., int]] = {
-        "translate": translate,
-        "params": params,
-    }
-    try:
-        return tyro.extras.subcommand_cli_from_dict(
-            commands, prog="transformer-lit", args=arguments
-        )
-    except ValueError as error:
-        print(f"transformer-lit: {error}", file=sys.stderr)
-        return 2
+    prog = "transformer-lit"
+    return guarded(
+        lambda: tyro.extras.subcommand_cli_from_dict(
+            COMMANDS, prog=prog, args=arguments
+        ),
+        prog,
+    )
 
 
 __all__ = [
+    "COMMANDS",
     "main",
     "params",
+    "prepare_corpus",
 ]

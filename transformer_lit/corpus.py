@@ -80,6 +80,12 @@ class CorpusConfig:
                 f"vocab_size={self.vocab_size:,} is too large: ids are kept "
                 f"in 16 bits, so at most {1 << 16:,}"
             )
+        least = {"vocab_size": 5, "max_tokens": 2, "sample": 1, "pairs": 1}
+        for option, smallest in least.items():
+            if getattr(self, option) < smallest:
+                raise ValueError(f"{option} must be at least {smallest}")
+        if self.name == "numbers" and (self.src, self.tgt) != ("en", "de"):
+            raise ValueError("the numbers go from src='en' to tgt='de' alone")
 
 
 # 05_1_data: Is it the right text?
@@ -604,9 +610,12 @@ def fill_folder(config: CorpusConfig, about: Any, folder: Path) -> None:
         dropped = sum((Counter(r["dropped"]) for r in records), Counter())
         if split != "train":
             keep_text(config, split, folder)
+        lines, pairs = (sum(r[x] for r in records) for x in ("lines", "pairs"))
+        if not pairs:
+            raise ValueError(f"{split}: of {lines} lines no pair can be used")
         splits[split] = {
-            "lines": sum(record["lines"] for record in records),
-            "pairs": sum(record["pairs"] for record in records),
+            "lines": lines,
+            "pairs": pairs,
             "dropped": dict(dropped),
             "shards": records,
         }
@@ -692,6 +701,8 @@ class EncodedSplit:
 
     def __getitem__(self, index: int) -> tuple[list[int], list[int]]:
         """The source and the target ids of a pair, each with its EOS."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"there is no pair {index}: {len(self)} pairs")
         shard = int(np.searchsorted(self.starts, index, side="right")) - 1
         first = 2 * (index - int(self.starts[shard]))
         ends = self.ends[shard][max(first - 1, 0) : first + 2].tolist()

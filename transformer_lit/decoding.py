@@ -49,11 +49,20 @@ class Written:
         return Hypothesis(self.tokens, self.log_prob, self.log_prob)
 
 
+def check_numbers(log_probs: list[float]) -> None:
+    """Raise a ValueError if a log-probability is not a number."""
+    if any(math.isnan(log_prob) for log_prob in log_probs):
+        raise ValueError(
+            "the model's probabilities are not numbers (NaN): its weights "
+            "are damaged, or its training diverged"
+        )
+
+
 @torch.inference_mode()
 def greedy_search(
     model: Transformer, src: Tensor, *, max_extra: int = 50
 ) -> list[list[Hypothesis]]:
-    """Take the most probable token each time, section 6.1 with a beam of 1.
+    """Take the most probable token each time, until the end token.
 
     Args:
         model: in eval mode, or dropout will disturb the output.
@@ -65,7 +74,7 @@ def greedy_search(
         For each sentence a list of one hypothesis.
 
     Raises:
-        ValueError: max_extra is negative.
+        ValueError: max_extra is negative, or the model's output is NaN.
     """
     if max_extra < 0:
         raise ValueError(f"max_extra={max_extra} must not be negative")
@@ -87,6 +96,7 @@ def greedy_search(
             keep = goes_on.nonzero()[:, 0]
             cache.select(keep)
             rows, ids = rows[keep], ids[keep]
+    check_numbers([written.log_prob for written in found])
     return [[written.hypothesis()] for written in found]
 
 
@@ -244,9 +254,9 @@ def check_search(
     """Raise a ValueError for an option that makes no sense."""
     if beam_size < 1:
         raise ValueError(f"beam_size={beam_size} must be at least 1")
-    if not 0 <= alpha < math.inf:
+    if not 0 <= alpha <= 10:
         raise ValueError(
-            f"alpha={alpha} must be a number from 0 on: below, the search "
+            f"alpha={alpha} must be a number from 0 to 10: below, the search "
             "cannot know when to stop"
         )
     if max_extra < 0:
@@ -291,7 +301,7 @@ def beam_search(
         than n_best if fewer ended, and unfinished ones if none ended.
 
     Raises:
-        ValueError: an option makes no sense.
+        ValueError: an option makes no sense, or the model's output is NaN.
     """
     check_search(beam_size, alpha, max_extra, n_best)
     room = ((src != model.config.pad_id).sum(1) + max_extra).tolist()
@@ -300,6 +310,7 @@ def beam_search(
     while beams.sentences:
         length = advance(model, beams, found, beam_size, alpha)
         best, going_on = beams.log_probs[:, 0].tolist(), []
+        check_numbers(best)
         for row, sentence in enumerate(beams.sentences):
             kept, penalty = found[sentence], length_penalty(length, alpha)
             bound = best[row] / length_penalty(room[sentence], alpha)
@@ -321,6 +332,7 @@ __all__ = [
     "advance",
     "beam_search",
     "best_continuations",
+    "check_numbers",
     "check_search",
     "cut_off",
     "greedy_search",

@@ -30,7 +30,7 @@ def read_lines(path: Path) -> list[str]:
         ValueError: it cannot be read; the message is one line.
     """
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")  # Windows may put a mark first
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -117,10 +117,14 @@ def translate(
         max_extra=max_extra,
         n_best=1 if n_best is None else n_best,
     )
-    with written_whole(output) as file:
-        for line in shown(found, n_best):
-            if not (words and faults.count):  # else it keeps a line's place
-                print(line, file=file)
+    printed: Iterable[str] = shown(found, n_best)
+    if words:
+        printed = list(printed)  # all at once, to know of a fault before
+        if faults.count:
+            return 2
+    with written_whole(output) as file:  # for a faulty line an empty one
+        for line in printed:
+            print(line, file=file)
     return 2 if faults.count else 0
 
 
@@ -173,7 +177,10 @@ def average(
         folders = best_checkpoints(run, best)
     else:
         raise ValueError("give --last N or --best N, one of the two")
-    write_average(folders, out or run / "averaged")
+    try:
+        write_average(folders, out or run / "averaged")
+    except OSError as error:
+        raise ValueError(f"{error.filename}: {error.strerror}") from None
     print(f"averaged {', '.join(folder.name for folder in folders)}")
     return 0
 

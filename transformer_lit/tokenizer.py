@@ -8,7 +8,8 @@ From book/05_1_data.md.
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import random
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -37,15 +38,21 @@ class Vocabulary(Protocol):
         """Write it into a folder, where `load_vocabulary` finds it."""
 
 
-def note_faults(
-    lines: Iterable[str], faults: list[BaseException]
-) -> Iterator[str]:
-    """The lines; keeps an error of their reading, which is else buried."""
-    try:
-        yield from lines
-    except BaseException as error:
-        faults.append(error)
-        raise
+def draw_sample(lines: Iterable[str], count: int) -> list[str]:
+    """So many of the lines, each as likely as another; all if there are no more.
+
+    The same lines give the same sample.
+    """
+    rng = random.Random(0)
+    kept: list[str] = []
+    for number, line in enumerate(lines):  # number lines came before it
+        if number < count:
+            kept.append(line)
+            continue
+        place = rng.randrange(number + 1)
+        if place < count:
+            kept[place] = line
+    return kept
 
 
 def learn_pieces(
@@ -62,14 +69,14 @@ def learn_pieces(
         ValueError: the text is too small for so many pieces, or shows more
             characters than that.
     """
-    model, faults = io.BytesIO(), list[BaseException]()
+    model = io.BytesIO()
+    text = draw_sample(lines, sample)
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=note_faults(lines, faults),
+            sentence_iterator=iter(text),
             model_writer=model,
             model_type="bpe",
             vocab_size=vocab_size,
-            input_sentence_size=sample,
             pad_id=PAD,
             bos_id=BOS,
             eos_id=EOS,
@@ -79,8 +86,6 @@ def learn_pieces(
             minloglevel=2,
         )
     except RuntimeError as error:
-        if faults:
-            raise faults[0] from None
         reason = str(error).rpartition("] ")[2] or "it has no usable line"
         raise ValueError(
             f"vocab_size={vocab_size} does not fit the training text: {reason}"
@@ -175,9 +180,9 @@ def load_vocabulary(folder: str | Path) -> Vocabulary:
 __all__ = [
     "Subwords",
     "Vocabulary",
+    "draw_sample",
     "learn_pieces",
     "learn_subwords",
     "load_vocabulary",
-    "note_faults",
     "write_file",
 ]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import torch.distributed as dist
@@ -110,8 +110,8 @@ def seconds_of_parts(
     processes = Alone()
     model = Transformer(sizes).to(processes.device)
     adam, _ = noam(model, training.warmup)
-    ids = (batch.src, batch.tgt_in, batch.tgt_out)
-    there = Batch(*(x.to(processes.device) for x in ids))
+    ids = batch.src.to(processes.device)
+    there = Batch(src=ids, tgt_in=ids, tgt_out=ids)
     times = []
     for _ in range(6):
         adam.zero_grad()
@@ -141,6 +141,11 @@ def clock(device: torch.device) -> float:
 LARGE = 5e10
 """Operations; a pass that takes more is not measured in full."""
 
+ABOUT_SPEED = """
+A position is a token or padding. On this machine the speed was measured. On
+the others it is assumed: the paper's own on P100s, and 40 % of the peak on the
+rest, which a narrow model does not reach. Exchanging gradients is left out."""
+
 
 def calibrated(run: RunConfig, *, length: int = 30) -> Device:
     """This machine, with the rate that the run's own passes reach on it.
@@ -152,8 +157,9 @@ def calibrated(run: RunConfig, *, length: int = 30) -> Device:
     count, positions = passes_of(training)
 
     def operations(config: TransformerConfig, tokens: int) -> float:
-        sides = {"src_length": length, "tgt_length": length}
-        return training_flops(config, tokens, tokens, **sides)
+        return training_flops(
+            config, tokens, tokens, src_length=length, tgt_length=length
+        )
 
     trial, some = sizes, positions
     if operations(sizes, positions) > LARGE:
@@ -174,28 +180,35 @@ def calibrated(run: RunConfig, *, length: int = 30) -> Device:
     return Device(name, peak, memory, devices, utilisation=(1.0, 1.0))
 
 
+def short(number: float, unit: str = "") -> str:
+    """A number for a table, with the digits that matter."""
+    if number < 0.01:
+        return f"<{unit}0.01"
+    return f"{unit}{number:,.{0 if number >= 100 else 2}f}"
+
+
 def plan_lines(run: RunConfig, plans: list[Plan]) -> list[str]:
     """A plan as lines of text: what the run is, and a line a machine."""
-    some, training = plans[0], run.training
-    days = [one.hours / 24 for one in plans]
+    some, count = plans[0], passes_of(run.training)[0]
     lines = [
         f"parameters   {some.parameters:,}",
         f"vocabulary   {run.corpus.vocab_size:,} entries, as the file says",
-        f"updates      {some.steps:,} of {some.tokens:,} positions a side",
-        f"batches      {passes_of(training)[0]:,} an update",
+        f"updates      {some.steps:,}, each of {some.tokens:,} positions a side",
+        f"batches      {count:,} an update, {some.tokens // count:,} positions each",
         f"operations   {some.flops:.2e}",
         "",
-        "machine       in    positions   memory of    hours   price",
-        "                    a process   a process",
+        "machine       in    batches   memory    hours    price",
+        "                    (each process)",
     ]
-    for one, day in zip(plans, days, strict=True):
-        known = training.precision in one.device.peak
-        precision = training.precision if known else one.device.precision
-        price = "-" if one.price is None else f"${one.price:,.2f}"
-        note = "" if one.fits else "  does not fit"
+    for one in plans:
+        known = run.training.precision in one.device.peak
+        precision = run.training.precision if known else one.device.precision
+        turns = -(-count // one.device.count)
+        price = "-" if one.price is None else short(one.price, "$")
         lines.append(
-            f"{one.device.name:12}  {precision:4} {one.tokens_per_process:10,.0f}"
-            f" {one.memory.total / 1e9:8.2f} GB {day * 24:10,.2f} {price:>7}{note}"
+            f"{one.device.name:12}  {precision}  {turns:7,}"
+            f"{one.memory.total / 1e9:7.2f} GB {short(one.hours):>8} {price:>8}"
+            + ("" if one.fits else "  does not fit")
         )
     return lines
 
@@ -205,11 +218,7 @@ def print_plan(run: RunConfig, *, sharded: bool = False) -> None:
     machines = [*DEVICES.values(), calibrated(run)]
     plans = [plan_run(run, one, sharded=sharded) for one in machines]
     print("\n".join(plan_lines(run, plans)))
-    print("\nA position is a token or padding. On this machine the speed was")
-    print(
-        "measured. On the others it is assumed: the paper's own on P100s, and"
-    )
-    print("40 % of the peak on the rest, which a narrow model does not reach.")
+    print(ABOUT_SPEED)
 
 
 # 11_launch: From the shell
@@ -249,7 +258,7 @@ def train(
     """
     run = RunConfig.load(config)
     given = {"seed": seed, "steps": steps, "precision": precision}
-    changes = {key: x for key, x in given.items() if x is not None}
+    changes: dict[str, Any] = {k: x for k, x in given.items() if x is not None}
     run = replace(run, training=replace(run.training, **changes))
     if dry_run:
         if os.environ.get("RANK", "0") == "0":
@@ -291,6 +300,7 @@ if __name__ == "__main__" and "__file__" in globals():
 
 
 __all__ = [
+    "ABOUT_SPEED",
     "LARGE",
     "a_batch",
     "calibrated",
@@ -303,5 +313,6 @@ __all__ = [
     "print_plan",
     "processes",
     "seconds_of_parts",
+    "short",
     "train",
 ]

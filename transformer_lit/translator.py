@@ -16,7 +16,12 @@ from torch import Tensor
 
 import transformer_lit
 from transformer_lit.batches import pad, rectangles
-from transformer_lit.decoding import Hypothesis, beam_search, greedy_search
+from transformer_lit.decoding import (
+    Hypothesis,
+    beam_search,
+    check_search,
+    greedy_search,
+)
 from transformer_lit.model import Transformer, load_model
 from transformer_lit.numbers import NumberVocabulary
 from transformer_lit.tokenizer import Vocabulary, load_vocabulary
@@ -26,6 +31,8 @@ from transformer_lit.tokenizer import Vocabulary, load_vocabulary
 @dataclass(frozen=True)
 class Search:
     """How to look for an output; the defaults are section 6.1's.
+
+    An option that makes no sense is a ValueError at once.
 
     Attributes:
         beam_size: how many outputs grow at a time; 1: greedy search.
@@ -38,6 +45,9 @@ class Search:
     alpha: float = 0.6
     max_extra: int = 50
     n_best: int = 1
+
+    def __post_init__(self) -> None:
+        check_search(self.beam_size, self.alpha, self.max_extra, self.n_best)
 
     def __call__(
         self, model: Transformer, src: Tensor
@@ -132,6 +142,8 @@ class SourceTranslator:
         self, sources: list[list[int]], search: Search, batch_tokens: int
     ) -> list[list[Translation]]:
         """Translate sources, longest first; an empty one gets no output."""
+        if batch_tokens < 1:
+            raise ValueError(f"batch_tokens={batch_tokens} must be at least 1")
         found: list[list[Translation]] = [[] for _ in sources]
         lengths = np.array([[len(ids)] for ids in sources]).reshape(-1, 1)
         eos_id = self.model.config.eos_id
@@ -186,6 +198,8 @@ class Translator(SourceTranslator):
             ValueError: a text is nothing that this model reads; nothing is
                 translated then.
         """
+        if isinstance(texts, str):
+            raise ValueError(f"give a list of texts, as in [{texts!r}]")
         sources = [self.prepare(text) for text in texts]
         return self.read_ids(sources, Search(**search), batch_tokens)
 
@@ -210,6 +224,10 @@ class Translator(SourceTranslator):
                 then has no translation; None: a ValueError names it.
             block: how many lines are held at a time.
         """
+        if isinstance(lines, str):
+            raise ValueError(f"give a list of lines, as in [{lines!r}]")
+        if block < 1:
+            raise ValueError(f"block={block} must be at least 1")
         numbered, how = enumerate(lines, start=1), Search(**search)
         while chunk := list(itertools.islice(numbered, block)):
             sources = [self.read_line(*line, on_fault) for line in chunk]
