@@ -101,6 +101,8 @@ def last_checkpoints(run: str | Path, n: int) -> list[Path]:
 def best_checkpoints(run: str | Path, n: int) -> list[Path]:
     """The n checkpoints of the least validation NLL, the best first.
 
+    An NLL that is infinite or NaN counts as none.
+
     Raises:
         ValueError: there are fewer than n that were validated and kept.
     """

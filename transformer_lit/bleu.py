@@ -69,6 +69,7 @@ class Protocol:
 
 
 WORDS = {"tokenize": "none", "force": True}  # cut at spaces only
+# Every protocol by its name.
 PROTOCOLS = {
     "sacrebleu": Protocol("sacreBLEU's default (13a)", as_it_is, {}),
     "intl": Protocol(
@@ -88,7 +89,6 @@ PROTOCOLS = {
     ),
     "chrf": Protocol("groups of characters", as_it_is, {}, metric="CHRF"),
 }
-"""Every protocol by its name."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def forward_parts(
     check_positive(src_tokens=src_tokens, tgt_tokens=tgt_tokens)
     check_positive(src_length=src_length, tgt_length=tgt_length)
     D, N, H = config.d_model, config.n_layers, config.n_heads
-    heads = H * sum(config.head_sizes)  # H (K + V)
+    heads = H * sum(config.head_sizes)  # A
     tokens = src_tokens + tgt_tokens
     pairs = src_tokens * src_length + tgt_tokens * (tgt_length + src_length)
     return {

@@ -96,6 +96,10 @@ def vocabulary_of(folder: Path) -> Vocabulary:
     return load_vocabulary(folder)
 
 
+Fault = Callable[[int, str], None]
+"""Called with the number of a line that cannot be read, and why."""
+
+
 @dataclass(frozen=True)
 class Translation:
     """An output as text.
@@ -113,10 +117,6 @@ class Translation:
 def best_text(found: list[Translation]) -> str:
     """The best translation's text; of nothing, nothing."""
     return found[0].text if found else ""
-
-
-Fault = Callable[[int, str], None]
-"""Called with the number of a line that cannot be read, and why."""
 
 
 class SourceTranslator:
