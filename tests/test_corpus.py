@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -443,7 +444,17 @@ def test_a_shard_of_another_size_is_not_taken_over(tmp_path, monkeypatch):
     check(folder)
 
 
-def prepare_together(config: CorpusConfig, barrier) -> None:
+def prepare_together(config: CorpusConfig, barrier, busy: Path) -> None:
+    """Prepare, and fail if another process is at it at the same time."""
+    fill = corpus.fill_folder
+
+    def fill_alone(*arguments):
+        busy.mkdir()  # an error if it is there
+        time.sleep(0.2)
+        fill(*arguments)
+        busy.rmdir()
+
+    corpus.fill_folder = fill_alone
     barrier.wait(300)  # a busy machine may take its time
     prepare(config)
 
@@ -454,7 +465,8 @@ def test_processes_that_prepare_at_once_do_no_harm(tmp_path, monkeypatch):
     want = contents(prepare(config))
     monkeypatch.setenv("TRANSFORMER_LIT_CACHE", str(tmp_path / "together"))
     barrier = multiprocessing.get_context("fork").Barrier(3)
-    processes = [fork(prepare_together, config, barrier) for _ in range(3)]
+    arguments = config, barrier, tmp_path / "busy"
+    processes = [fork(prepare_together, *arguments) for _ in range(3)]
     for process in processes:
         process.join(300)
     assert [process.exitcode for process in processes] == [0, 0, 0]

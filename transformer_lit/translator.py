@@ -119,6 +119,15 @@ def best_text(found: list[Translation]) -> str:
     return found[0].text if found else ""
 
 
+def check_texts(texts: Iterable[str], **sizes: int) -> None:
+    """Raise a ValueError for one text in place of many, or a size below 1."""
+    if isinstance(texts, str):
+        raise ValueError(f"give a list of texts, as in [{texts!r}]")
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name}={size} must be at least 1")
+
+
 class SourceTranslator:
     """From source ids to translations; see `Translator`."""
 
@@ -142,8 +151,6 @@ class SourceTranslator:
         self, sources: list[list[int]], search: Search, batch_tokens: int
     ) -> list[list[Translation]]:
         """Translate sources, longest first; an empty one gets no output."""
-        if batch_tokens < 1:
-            raise ValueError(f"batch_tokens={batch_tokens} must be at least 1")
         found: list[list[Translation]] = [[] for _ in sources]
         lengths = np.array([[len(ids)] for ids in sources]).reshape(-1, 1)
         eos_id = self.model.config.eos_id
@@ -198,8 +205,7 @@ class Translator(SourceTranslator):
             ValueError: a text is nothing that this model reads; nothing is
                 translated then.
         """
-        if isinstance(texts, str):
-            raise ValueError(f"give a list of texts, as in [{texts!r}]")
+        check_texts(texts, batch_tokens=batch_tokens)
         sources = [self.prepare(text) for text in texts]
         return self.read_ids(sources, Search(**search), batch_tokens)
 
@@ -224,10 +230,7 @@ class Translator(SourceTranslator):
                 then has no translation; None: a ValueError names it.
             block: how many lines are held at a time.
         """
-        if isinstance(lines, str):
-            raise ValueError(f"give a list of lines, as in [{lines!r}]")
-        if block < 1:
-            raise ValueError(f"block={block} must be at least 1")
+        check_texts(lines, block=block, batch_tokens=batch_tokens)
         numbered, how = enumerate(lines, start=1), Search(**search)
         while chunk := list(itertools.islice(numbered, block)):
             sources = [self.read_line(*line, on_fault) for line in chunk]
@@ -261,6 +264,7 @@ __all__ = [
     "Translation",
     "Translator",
     "best_text",
+    "check_texts",
     "find_model",
     "vocabulary_of",
 ]
