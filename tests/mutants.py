@@ -858,6 +858,48 @@ MUTANTS = [
         "test_trainer.py::test_a_translation_stands_at_its_sources_place",
         "-",
     ),
+    # -- launching -----------------------------------------------------------
+    Mutant(
+        "the processes' gradients are never shared",
+        "distributed",
+        "return nullcontext() if last else several.no_sync()",
+        "return several.no_sync()",
+        "test_distributed.py::test_many_processes_train_what_one_trains[DDP]",
+        "karpathy/build-nanogpt 30; davda54/sam 78",
+    ),
+    Mutant(
+        "processes that wait cost no time",
+        "train",
+        "turns = -(-count // device.count)  # rounded up",
+        "turns = count // device.count or 1",
+        "test_launch.py::test_a_plan_is_exact_in_its_parts",
+        "-",
+    ),
+    Mutant(
+        "the optimiser's step takes no time",
+        "train",
+        "rate = every / (one_pass * every + step)",
+        "rate = every / (one_pass * every)",
+        "test_launch.py::test_a_large_model_is_measured_in_part",
+        "-",
+    ),
+    Mutant(
+        "a divided model keeps all that Adam remembers",
+        "train",
+        "optimizer=memory.optimizer / device.count,",
+        "optimizer=memory.optimizer,",
+        "test_launch.py::"
+        "test_a_divided_model_divides_its_state_and_nothing_else",
+        "-",
+    ),
+    Mutant(
+        "a fault of several lines",
+        "train",
+        "' '.join(str(error).split())",
+        "error",
+        "test_launch.py::test_a_fault_is_one_line[error0-2-x: two lines\\n]",
+        "-",
+    ),
 ]
 
 

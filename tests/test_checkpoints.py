@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from runs import files, small_corpus, small_run
+from small_runs import files, small_corpus, small_run
 
 import transformer_lit as tl
 from transformer_lit.checkpoints import (
@@ -75,7 +75,7 @@ def test_damage_is_found_and_the_one_before_is_taken(
         file.write_bytes(content[: len(content) // 2])
     else:
         file.unlink()
-    newest, state = newest_checkpoint(folder)
+    newest, _ = newest_checkpoint(folder)
     assert newest.name == "step-00000006"
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and name in message

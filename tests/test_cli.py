@@ -116,3 +116,113 @@ def test_an_unknown_option_exits_with_2():
     command = [sys.executable, "-m", "transformer_lit", "translate", "--modell"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
+
+
+def test_the_command_has_every_part(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    for name in ("translate", "score", "average", "prepare", "train", "params"):
+        assert f"• {name} " in out
+
+
+RUN = """
+[corpus]
+name = "numbers"
+vocab_size = 66
+pairs = 50
+[model]
+preset = "miniature"
+[training]
+steps = 2
+warmup = 2
+tokens = 100
+positions = 100
+log_every = 1
+save_every = 1
+valid_every = 2
+"""
+
+
+def test_prepares_trains_averages_translates_and_scores(
+    capsys, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TRANSFORMER_LIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("transformer_lit.corpus.held_out_sample", few)
+    config, out = tmp_path / "run.toml", tmp_path / "out"
+    config.write_text(RUN)
+    code, said, err = run(capsys, "prepare", str(config))
+    assert (code, err) == (0, "")
+    assert "train: 50 of 50 pairs" in said
+    arguments = ["train", str(config), "--out", str(out), "--seed", "3"]
+    code, said, err = run(capsys, *arguments)
+    assert (code, said, err) == (0, f"{out}\n", "")
+    code, said, _ = run(capsys, "average", str(out), "--last", "2")
+    assert (code, said) == (0, "averaged step-00000001, step-00000002\n")
+    hyp = tmp_path / "hyp"
+    code, _, err = run(
+        capsys, "translate", "--model", str(out), "--output", str(hyp), "ten"
+    )
+    assert (code, err) == (0, "")
+    code, said, _ = run(capsys, "score", str(hyp), str(hyp))
+    assert code == 0
+    assert said.splitlines()[0].split()[0] in ("0.00", "100.00")
+    # another seed is another run: it must not go on with this one
+    arguments[-1] = "4"
+    code, said, err = run(capsys, *arguments)
+    assert (code, said) == (2, "")
+    assert "training.seed=3" in err
+    assert err.count("\n") == 1
+
+
+def few(count, seed):
+    """Some held-out numbers, instead of two thousand."""
+    from transformer_lit.numbers import held_out_sample
+
+    return held_out_sample(5, seed)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("steps = 0", "steps=0"),
+        ("stepz = 2", "'stepz'"),
+        ('precision = "fp8"', "precision='fp8'"),
+        ("steps = = 2", "cannot read"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "prepare"])
+def test_a_bad_file_is_one_line(capsys, tmp_path, command, change, named):
+    config = tmp_path / "run.toml"
+    config.write_text(RUN.replace("steps = 2", change))
+    code, out, err = run(capsys, command, str(config))
+    assert (code, out) == (2, "")
+    assert named in err
+    assert err.count("\n") == 1
+
+
+def test_an_interrupt_is_one_line(capsys, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("transformer_lit.shell.Translator.load", stop)
+    code, out, err = run(capsys, "translate", "ten")
+    assert (code, out, err) == (130, "", "transformer-lit: interrupted\n")
+
+
+def test_a_gradient_that_is_not_finite_is_one_line(
+    capsys, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TRANSFORMER_LIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("transformer_lit.corpus.held_out_sample", few)
+    monkeypatch.setattr(
+        "transformer_lit.trainer.gradient_norm", lambda _: float("nan")
+    )
+    config = tmp_path / "run.toml"
+    config.write_text(RUN)
+    out = tmp_path / "out"
+    code, _, err = run(capsys, "train", str(config), "--out", str(out))
+    assert code == 2
+    assert "not finite" in err
+    assert err.count("\n") == 1

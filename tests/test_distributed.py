@@ -1,8 +1,8 @@
 """The number of processes changes nothing but the time."""
 
 import pytest
-from runs import small_corpus, small_run, train
 from safetensors.torch import load_file
+from small_runs import small_corpus, small_run, train
 
 from transformer_lit.batches import plan_epoch
 from transformer_lit.corpus import EncodedSplit, prepare
@@ -71,4 +71,3 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, corpus):
         train(part, folder, size, sharded=sharded, **DOUBLE)
     alone = weights(tmp_path / "alone")
     assert largest_difference(weights(folder), alone) < 1e-9
-

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from small_runs import small_corpus
 
-from runs import small_corpus
 from transformer_lit.corpus import CorpusConfig
 from transformer_lit.hardware import DEVICES, plan
 from transformer_lit.model import count_parameters

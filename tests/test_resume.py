@@ -5,7 +5,7 @@ import random
 import time
 
 import pytest
-from runs import files, small_corpus, small_run, train, train_and_kill
+from small_runs import files, small_corpus, small_run, train, train_and_kill
 
 TIMES = {
     "tokens_per_second",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from reference import DOUBLE, build, close
-from runs import files, small_corpus, small_run
+from small_runs import files, small_corpus, small_run
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 

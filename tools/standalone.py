@@ -18,7 +18,12 @@ TARGET = ROOT / "_build" / "standalone"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "version"
 ]
-SMALL = ("num2words", "sacrebleu", "sacremoses", "tyro")  # not among Colab's own packages
+SMALL = (
+    "num2words",
+    "sacrebleu",
+    "sacremoses",
+    "tyro",
+)  # not among Colab's own packages
 SETUP = """\
 # @title transformer_lit {version}, as this chapter needs it {{ display-mode: "form" }}
 # Written from {url}

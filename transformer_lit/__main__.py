@@ -9,7 +9,7 @@ import sys
 
 from transformer_lit.cli import main
 
-# 11_launch: One command
+# 11_launch: From the shell
 if __package__ == "transformer_lit":  # python -m transformer_lit
     sys.exit(main())
 

@@ -19,7 +19,7 @@ from transformer_lit.train import guarded, train
 from transformer_lit.trainer import RunConfig
 
 
-# 11_launch: One command
+# 11_launch: From the shell
 def params(vocab_size: int = 37_000) -> int:
     """Print the parameters of every row of Table 3.
 

@@ -23,12 +23,8 @@ from transformer_lit.trainer import Alone
 T = TypeVar("T")
 
 
-class Together(Alone):
-    """The processes that torchrun started, each with the whole model.
-
-    Gradients are shared by torch's DistributedDataParallel: through nccl
-    where there are GPUs, through gloo where there are none.
-    """
+class Group(Alone):
+    """The processes that torchrun started, before they share anything."""
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")
@@ -37,17 +33,6 @@ class Together(Alone):
             torch.cuda.set_device(self.device)
         dist.init_process_group("nccl" if cuda else "gloo")
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-
-    def share(self, model: nn.Module) -> nn.Module:
-        """The model, whose gradients are shared as they are computed."""
-        return DistributedDataParallel(model)
-
-    def adding_up(
-        self, model: nn.Module, last: bool
-    ) -> AbstractContextManager[None]:
-        """Keep the gradients to oneself until the last batch."""
-        several: Any = model
-        return nullcontext() if last else several.no_sync()
 
     def total(self, sums: Tensor) -> Tensor:
         """The sum of each process's numbers."""
@@ -68,6 +53,25 @@ class Together(Alone):
     def wait(self) -> None:
         """Go on when all processes have come here."""
         dist.barrier()
+
+
+class Together(Group):
+    """Processes that each keep the whole model.
+
+    Gradients are shared by torch's DistributedDataParallel: through nccl
+    where there are GPUs, through gloo where there are none.
+    """
+
+    def share(self, model: nn.Module) -> nn.Module:
+        """The model, whose gradients are shared as they are computed."""
+        return DistributedDataParallel(model)
+
+    def adding_up(
+        self, model: nn.Module, last: bool
+    ) -> AbstractContextManager[None]:
+        """Keep the gradients to oneself until the last batch."""
+        several: Any = model
+        return nullcontext() if last else several.no_sync()
 
 
 # 11_launch: A model in parts
@@ -109,6 +113,7 @@ class Sharded(Together):
 
 
 __all__ = [
+    "Group",
     "Sharded",
     "T",
     "Together",

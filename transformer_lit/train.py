@@ -141,11 +141,6 @@ def clock(device: torch.device) -> float:
 LARGE = 5e10
 """Operations; a pass that takes more is not measured in full."""
 
-ABOUT_SPEED = """
-A position is a token or padding. On this machine the speed was measured. On
-the others it is assumed: the paper's own on P100s, and 40 % of the peak on the
-rest, which a narrow model does not reach. Exchanging gradients is left out."""
-
 
 def calibrated(run: RunConfig, *, length: int = 30) -> Device:
     """This machine, with the rate that the run's own passes reach on it.
@@ -178,6 +173,12 @@ def calibrated(run: RunConfig, *, length: int = 30) -> Device:
         devices = torch.cuda.device_count()
     peak = {training.precision: rate}
     return Device(name, peak, memory, devices, utilisation=(1.0, 1.0))
+
+
+ABOUT_SPEED = """
+A position is a token or padding. On this machine the speed was measured. On
+the others it is assumed: the paper's own on P100s, and 40 % of the peak on the
+rest, which a narrow model does not reach. Exchanging gradients is left out."""
 
 
 def short(number: float, unit: str = "") -> str:

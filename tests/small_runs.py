@@ -65,7 +65,9 @@ def free_port() -> int:
 def start(run: RunConfig, folder: Path, size: int, **options) -> list[int]:
     """Fork the processes of a run; their ids."""
     port = free_port()
-    return [fork(run, folder, rank, size, port, **options) for rank in range(size)]
+    return [
+        fork(run, folder, rank, size, port, **options) for rank in range(size)
+    ]
 
 
 def fork(
@@ -83,7 +85,9 @@ def fork(
     if child:
         return child
     try:
-        output = os.open(folder.parent / f"out-{rank}", os.O_WRONLY | os.O_CREAT)
+        output = os.open(
+            folder.parent / f"out-{rank}", os.O_WRONLY | os.O_CREAT
+        )
         os.dup2(output, 1)
         os.dup2(output, 2)
         if size > 1:
