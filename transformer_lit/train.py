@@ -24,6 +24,7 @@ from transformer_lit.distributed import Sharded, Together
 from transformer_lit.hardware import (
     DEVICES,
     Device,
+    Memory,
     Plan,
     memory_of_this_machine,
     plan,
@@ -45,6 +46,16 @@ def passes_of(training: TrainConfig) -> tuple[int, int]:
     """The batches of an update, and the positions of one on each side."""
     positions = min(training.positions, training.tokens)
     return max(round(training.tokens / positions), 1), positions
+
+
+def divided(memory: Memory, count: int) -> Memory:
+    """What each of `count` processes keeps when the state is divided."""
+    return replace(
+        memory,
+        weights=memory.weights / count,
+        gradients=memory.gradients / count,
+        optimizer=memory.optimizer / count,
+    )
 
 
 def plan_run(
@@ -77,19 +88,11 @@ def plan_run(
         recompute=training.recompute,
     )
     share = count / (turns * device.count)  # of the turns that do some work
-    memory = found.memory
-    if sharded:
-        memory = replace(
-            memory,
-            weights=memory.weights / device.count,
-            gradients=memory.gradients / device.count,
-            optimizer=memory.optimizer / device.count,
-        )
     return replace(
         found,
         tokens=count * positions,
         flops=found.flops * share,
-        memory=memory,
+        memory=divided(found.memory, device.count) if sharded else found.memory,
     )
 
 
@@ -138,7 +141,7 @@ def clock(device: torch.device) -> float:
     return time.perf_counter()
 
 
-LARGE = 5e10
+LARGE = 2e10
 """Operations; a pass that takes more is not measured in full."""
 
 
@@ -306,6 +309,7 @@ __all__ = [
     "a_batch",
     "calibrated",
     "clock",
+    "divided",
     "guarded",
     "main",
     "passes_of",
