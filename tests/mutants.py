@@ -886,7 +886,7 @@ MUTANTS = [
     Mutant(
         "a divided model keeps all that Adam remembers",
         "train",
-        "optimizer=memory.optimizer / device.count,",
+        "optimizer=memory.optimizer / count,",
         "optimizer=memory.optimizer,",
         "test_launch.py::"
         "test_a_divided_model_divides_its_state_and_nothing_else",
