@@ -20,6 +20,7 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
 ]
 SMALL = (
     "num2words",
+    "portalocker",
     "sacrebleu",
     "sacremoses",
     "tyro",
