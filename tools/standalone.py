@@ -8,6 +8,7 @@ after being uploaded to Colab alone.
 """
 
 import base64
+import re
 import tomllib
 from pathlib import Path
 
@@ -59,8 +60,7 @@ def setup(source: str) -> str:
     small = [
         name
         for name in SMALL
-        if f"import {name}\n" in everything
-        or f"from {name} import" in everything
+        if re.search(rf"(import|from) {name}\b", everything)
     ]
     url = CONFIG["repository"]["url"]
     parts = [SETUP.format(version=VERSION, url=url, small=small)]
