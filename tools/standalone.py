@@ -68,7 +68,7 @@ def setup(source: str) -> str:
         text = quoted(path.read_text(encoding="utf-8"))
         parts.append(f"place({path.name!r}, {text})")
     data = carried(source) if PACKAGE / "translator.py" in files else []
-    if PACKAGE / "corpus.py" in files:
+    if "corpora.json" in everything:
         data.append(PACKAGE / "corpora.json")
     for path in data:
         base = ROOT if path.is_relative_to(ROOT / "results") else PACKAGE
