@@ -325,14 +325,14 @@ def test_without_a_preset_the_model_is_the_base():
 
 
 WRONG = [
-    ("name = ", "nmae = ", r"\[corpus\].*'nmae'.*vocab_size"),
+    ("name = ", "title = ", r"\[corpus\].*'title'.*vocab_size"),
     ('name = "numbers"', "", r"\[corpus\].*'name'"),
     ("p_drop = 0.2", "p_dorp = 0.2", r"\[model\].*'p_dorp'.*p_drop"),
     ("p_drop = 0.2", "p_drop = 1.0", r"\[model\].*p_drop=1.0"),
     ("p_drop = 0.2", "n_heads = 5", r"\[model\].*n_heads=5"),
     ("p_drop = 0.2", "vocab_size = 5", r"\[model\].*'vocab_size'.*corpus"),
     ("p_drop = 0.2", "pre_norm = 1", r"\[model\] pre_norm=1 must be bool"),
-    ('"miniature"', '"minature"', r"\[model\] preset='minature'.*miniature"),
+    ('"miniature"', '"small"', r"\[model\] preset='small'.*miniature"),
     ("steps = 10", "stesp = 10", r"\[training\].*'stesp'.*steps"),
     ("steps = 10", "steps = 0", r"\[training\] steps=0 .*at least 1"),
     ("steps = 10", "steps = 1.5", r"\[training\] steps=1.5 must be int"),

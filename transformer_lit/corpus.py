@@ -134,7 +134,7 @@ def cache_folder() -> Path:
 
 def locked(path: Path) -> AbstractContextManager[Any]:
     """To be entered by one process at a time; it opens when that one ends."""
-    import portalocker  # it comes with sacrebleu; imported when needed
+    import portalocker  # when it is needed
 
     path.parent.mkdir(parents=True, exist_ok=True)
     return portalocker.Lock(path, timeout=1e6)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 
-from transformer_lit.batches import Batch, Ints, make_batch, pad, plan_epoch
+from transformer_lit.batches import Batch, Ints, make_batch, plan_epoch
 from transformer_lit.bleu import score
 from transformer_lit.checkpoints import (
     checkpoint_folders,
@@ -41,13 +41,12 @@ from transformer_lit.corpus import (
     prepare,
     read_text,
 )
-from transformer_lit.decoding import greedy_search
 from transformer_lit.hardware import product_rate, training_flops
 from transformer_lit.loss import label_smoothed_loss
 from transformer_lit.model import Transformer, save_model
 from transformer_lit.numbers import english, german
 from transformer_lit.optimizer import noam, noam_rate
-from transformer_lit.tokenizer import Vocabulary, load_vocabulary, write_file
+from transformer_lit.tokenizer import load_vocabulary, write_file
 from transformer_lit.translator import Translator
 
 
@@ -678,19 +677,6 @@ def validation_nll(run: Run, pairs: EncodedSplit) -> float:
     return nll / tokens
 
 
-def translations(
-    model: Transformer, vocabulary: Vocabulary, pairs: EncodedSplit
-) -> list[str]:
-    """What greedy search makes of the sources of a split."""
-    texts = [""] * len(pairs)
-    for rectangle in in_rectangles(pairs):
-        ids = [pairs[int(i)][0] for i in rectangle]
-        found = greedy_search(model, pad(ids, model.config.pad_id))
-        for i, [best] in zip(rectangle, found, strict=True):
-            texts[int(i)] = vocabulary.text(best.tokens)
-    return texts
-
-
 def whole_model(run: Run) -> Transformer:
     """The model in one piece; all processes must ask for it together."""
     model = Transformer(run.model.config)
@@ -710,9 +696,11 @@ def validate(run: Run) -> dict[str, Any]:
     pairs = EncodedSplit(run.data, "valid")
     nll = validation_nll(run, pairs)
     entry: dict[str, Any] = {"nll": nll, "perplexity": math.exp(nll)}
-    model = whole_model(run).eval()
+    model = whole_model(run).to(run.processes.device).eval()
     if run.processes.rank == 0:
-        outputs = translations(model, run.vocabulary, pairs)
+        outputs = Translator(model, run.vocabulary).translate(
+            read_text(run.data / "valid.src"), beam_size=1
+        )
         references = read_text(run.data / "valid.tgt")
         same = [o == r for o, r in zip(outputs, references, strict=True)]
         is_split = run.config.corpus.name == "multi30k_tok"
@@ -754,7 +742,7 @@ def restore(
 
 
 MAY_CHANGE = (
-    "steps positions log_every save_every valid_every keep patience "
+    "steps log_every save_every valid_every keep patience "
     "precision compile recompute tensorboard"
 ).split()
 """What may be set otherwise when a run goes on."""
@@ -1008,7 +996,6 @@ __all__ = [
     "resume",
     "save",
     "seed_all",
-    "translations",
     "update_flops",
     "updates",
     "validate",

@@ -23,7 +23,6 @@ from transformer_lit.decoding import (
     greedy_search,
 )
 from transformer_lit.model import Transformer, load_model
-from transformer_lit.numbers import NumberVocabulary
 from transformer_lit.tokenizer import Vocabulary, load_vocabulary
 
 
@@ -87,13 +86,6 @@ def find_model(name: str | Path) -> Path:
         f"no model {str(name)!r}: shipped are {', '.join(shipped)}; "
         "or give a folder"
     )
-
-
-def vocabulary_of(folder: Path) -> Vocabulary:
-    """The vocabulary of a model; the miniature's needs no file."""
-    if folder.parent == SHIPPED and not (folder / "vocabulary.json").is_file():
-        return NumberVocabulary()
-    return load_vocabulary(folder)
 
 
 Fault = Callable[[int, str], None]
@@ -192,7 +184,7 @@ class Translator(SourceTranslator):
             ValueError: there is no such model, or it is damaged.
         """
         folder = find_model(name_or_folder)
-        return cls(load_model(folder), vocabulary_of(folder))
+        return cls(load_model(folder), load_vocabulary(folder))
 
     def hypotheses(
         self, texts: list[str], *, batch_tokens: int = 4096, **search: Any
@@ -266,5 +258,4 @@ __all__ = [
     "best_text",
     "check_texts",
     "find_model",
-    "vocabulary_of",
 ]

@@ -1,24 +1,22 @@
 """Compare the dry run's time with the time that a run really takes here.
 
-    python launch/check_plan.py numbers=200 multi30k_en_de=20
+    python tools/check_plan.py numbers=200 multi30k_en_de=20
 
 Trains each run of configs/ for so many updates, after and before its speed is
 measured as the dry run does it, and writes results/dry_run.json.
 """
 
-import json
-import platform
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import torch
+from chapters import ROOT
+from miniature import machine
 
+from transformer_lit.corpus import write_json
 from transformer_lit.train import calibrated, plan_run
-from transformer_lit.trainer import RunConfig, Trainer
-
-ROOT = Path(__file__).resolve().parents[1]
+from transformer_lit.trainer import RunConfig, Trainer, read_log
 
 
 def planned(run: RunConfig, updates: int) -> float:
@@ -38,8 +36,7 @@ def measured(run: RunConfig, updates: int) -> float:
     )
     with tempfile.TemporaryDirectory() as folder:
         Trainer(replace(run, training=training), folder).fit()
-        lines = Path(folder, "log.jsonl").read_text().splitlines()
-    entries = [json.loads(line) for line in lines]
+        entries = read_log(Path(folder, "log.jsonl"))
     return [e["seconds"] for e in entries if "seconds" in e][-1]
 
 
@@ -64,16 +61,10 @@ def main() -> int:
         print(runs[-1])
     record = {
         "what": "seconds of training as planned by the dry run, and measured",
-        "machine": {
-            "cpu": platform.processor() or platform.machine(),
-            "threads": torch.get_num_threads(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        "machine": machine(),
         "runs": runs,
     }
-    path = ROOT / "results" / "dry_run.json"
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    write_json(ROOT / "results" / "dry_run.json", record)
     return 0
 
 
