@@ -851,11 +851,11 @@ MUTANTS = [
         "-",
     ),
     Mutant(
-        "translations in the order of their lengths",
+        "a validation scored against its sources",
         "trainer",
-        "texts[int(i)] = vocabulary.text(best.tokens)",
-        "texts[texts.index('')] = vocabulary.text(best.tokens)",
-        "test_trainer.py::test_a_translation_stands_at_its_sources_place",
+        'references = read_text(run.data / "valid.tgt")',
+        'references = read_text(run.data / "valid.src")',
+        "test_trainer.py::test_a_validation_scores_the_models_own_translations",
         "-",
     ),
     # -- launching -----------------------------------------------------------

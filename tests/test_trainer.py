@@ -31,9 +31,9 @@ from transformer_lit.trainer import (
     one_update,
     peak_rate,
     read_log,
-    translations,
     update_flops,
     updates,
+    validate,
     validation_nll,
 )
 
@@ -562,18 +562,22 @@ def test_a_validation_is_that_of_its_sentences_one_by_one(corpus):
     assert validation_nll(run, pairs) == pytest.approx(nll / tokens, rel=1e-5)
 
 
-def test_a_translation_stands_at_its_sources_place(corpus):
+def test_a_validation_scores_the_models_own_translations(corpus):
     run = Run(small_run(corpus))
-    pairs = EncodedSplit(run.data, "valid")
-    model = run.model.eval()
     with torch.no_grad():  # else an untrained model says always the same
-        for parameter in model.parameters():
+        for parameter in run.model.parameters():
             parameter.add_(torch.randn_like(parameter))
-    found = translations(model, run.vocabulary, pairs)
-    for i, text in enumerate(found):
-        [[best]] = tl.greedy_search(model, torch.tensor([pairs[i][0]]))
-        assert text == run.vocabulary.text(best.tokens)
+    pairs, found = EncodedSplit(run.data, "valid"), []
+    for i in range(len(pairs)):
+        src = torch.tensor([pairs[i][0]])
+        [[best]] = tl.greedy_search(run.model.eval(), src)
+        found.append(run.vocabulary.text(best.tokens))
     assert len(set(found)) > 1
+    (run.data / "valid.tgt").write_text("".join(f"{x}\n" for x in found))
+    assert validate(run)["exact"] == 1.0
+    wrong = [found[0], *("nothing like it" for _ in found[1:])]
+    (run.data / "valid.tgt").write_text("".join(f"{x}\n" for x in wrong))
+    assert validate(run)["exact"] == pytest.approx(1 / len(found))
 
 
 def test_a_run_without_patience_left_is_over(corpus, tmp_path):
