@@ -10,6 +10,7 @@ fault of a well-known implementation, or the question of its users, that the
 change mirrors.
 """
 
+import faulthandler
 import json
 import multiprocessing
 import os
@@ -951,6 +952,8 @@ def run_tests(folder: str, tests: list[str]) -> None:
     with open(f"{folder}/text", "w") as text:
         os.dup2(text.fileno(), 1)
         os.dup2(text.fileno(), 2)
+    # Should it hang, the text tells where.
+    faulthandler.dump_traceback_later(240, exit=True)
     sys.path.insert(0, folder)
     import pytest
 
@@ -998,12 +1001,14 @@ def run(
     if mutant:
         path = copy / f"{mutant.module}.py"
         path.write_text(mutant.source(), encoding="utf-8")
-    process = processes().Process(
-        target=run_tests, args=(str(folder.resolve()), tests)
-    )
-    process.start()
-    process.join(300)
-    if process.is_alive():
+    for _ in range(2):  # very rarely a forked process hangs: once more then
+        process = processes().Process(
+            target=run_tests, args=(str(folder.resolve()), tests)
+        )
+        process.start()
+        process.join(300)
+        if not process.is_alive():
+            break
         process.kill()
         process.join()
     outcome = Outcome(text=f"exit code {process.exitcode}\n")
