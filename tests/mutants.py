@@ -22,6 +22,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
+PATIENCE = 240  # seconds: a slow test on a busy machine takes 60
 PACKAGE = ROOT / "transformer_lit"
 
 
@@ -92,6 +93,32 @@ MUTANTS = [
         "return padding_mask(ids, -1) & causal_mask(",
         "test_masks.py::test_the_target_mask_is_both_at_once",
         "hyunwoongko/transformer 11",
+    ),
+    # -- dropout -------------------------------------------------------------
+    Mutant(
+        "dropout without enlarging",
+        "stacks",
+        "ctx.scale = LEVELS / (LEVELS - dropped)",
+        "ctx.scale = 1.0",
+        "test_stacks.py::test_the_mean_is_kept_to_the_rounding_of_the_rate",
+        "-",
+    ),
+    Mutant(
+        "dropout draws numbers that are never negative",
+        "stacks",
+        "numbers.random_(-(2**63), None)",
+        "numbers.random_()",
+        "test_stacks.py::test_the_rate_is_right_in_every_lane",
+        "-",
+    ),
+    Mutant(
+        "dropout forgets its pattern backward",
+        "stacks",
+        "(grad * kept.to(grad.dtype)).mul_(ctx.scale), None",
+        "grad, None",
+        "test_stacks.py::"
+        "test_dropout_drops_or_enlarges_and_learns_of_what_is_left",
+        "-",
     ),
     # -- attention -----------------------------------------------------------
     Mutant(
@@ -498,6 +525,30 @@ MUTANTS = [
         "test_loss.py::test_all_three_are_sums_over_the_real_tokens",
         "transformers 37474; OpenNMT-py 2022: mean of means",
     ),
+    Mutant(
+        "the fused loss counts padding",
+        "loss",
+        "FusedLoss.apply(x[real], weight, targets[real], for_all)",
+        "FusedLoss.apply(x.flatten(0, 1), weight, targets.flatten(), for_all)",
+        "test_loss.py::test_the_fused_loss_equals_the_loss_of_the_logits",
+        "jadore801120/attention-is-all-you-need-pytorch 165",
+    ),
+    Mutant(
+        "the fused gradient forgets the even part",
+        "loss",
+        "log_p.exp_().sub_(for_all / len(weight))",
+        "log_p.exp_()",
+        "test_loss.py::test_the_fused_loss_equals_the_loss_of_the_logits",
+        "-",
+    ),
+    Mutant(
+        "the fused gradient ignores what the loss is multiplied by",
+        "loss",
+        "return d_x * grad, d_weight * grad, None, None",
+        "return d_x, d_weight, None, None",
+        "test_loss.py::test_the_fused_loss_equals_the_loss_of_the_logits",
+        "-",
+    ),
     # -- optimiser and training ----------------------------------------------
     Mutant(
         "the warm-up's exponent",
@@ -710,7 +761,7 @@ MUTANTS = [
     Mutant(
         "dropout's noise takes no memory",
         "hardware",
-        "noise = frames * size + 4 if config.p_drop else 0",
+        "noise = frames + 1 if config.p_drop else 0",
         "noise = 0",
         "test_hardware.py::"
         "test_the_kept_bytes_are_those_of_the_formula[plain-(6, 7, 9)-fp32]",
@@ -869,6 +920,35 @@ MUTANTS = [
         "karpathy/build-nanogpt 30; davda54/sam 78",
     ),
     Mutant(
+        "every process writes the file of the first",
+        "distributed",
+        "save_distributed=True, enable_consolidation=join",
+        "save_distributed=join, enable_consolidation=join",
+        "test_distributed.py::"
+        "test_a_checkpoint_in_parts_holds_what_a_whole_one_holds",
+        "-",
+    ),
+    Mutant(
+        "parts of a write that was killed stay in the next one",
+        "checkpoints",
+        "    shutil.rmtree(part, ignore_errors=True)\n"
+        "    part.mkdir(parents=True)",
+        "    part.mkdir(parents=True, exist_ok=True)",
+        "test_distributed.py::"
+        "test_nothing_is_left_of_a_part_that_was_not_finished",
+        "-",
+    ),
+    Mutant(
+        "of a checkpoint in parts only the weights are read",
+        "trainer",
+        "tensors = {**dict(run.model.named_parameters()), "
+        "**optimizer_tensors(run)}",
+        "tensors = dict(run.model.named_parameters())",
+        "test_distributed.py::"
+        "test_a_run_in_parts_goes_on_with_any_number_of_processes",
+        "-",
+    ),
+    Mutant(
         "processes that wait cost no time",
         "train",
         "turns = -(-count // device.count)  # rounded up",
@@ -899,6 +979,99 @@ MUTANTS = [
         "' '.join(str(error).split())",
         "error",
         "test_launch.py::test_a_fault_is_one_line[error0-2-x: two lines\\n]",
+        "-",
+    ),
+    # -- ctranslate ----------------------------------------------------------
+    Mutant(
+        "an export shares the model's weights",
+        "ctranslate",
+        "return torch.cat([part.detach().float() for part in parts]).numpy()",
+        "whole = torch.cat([part.detach().float() for part in parts])\n"
+        "    return (parts[0].detach() if len(parts) == 1 else whole).numpy()",
+        "test_ctranslate.py::test_the_model_is_not_changed_by_it[int8]",
+        "CTranslate2 makes int8 of a matrix in place",
+    ),
+    Mutant(
+        "an export has the library's number under LayerNorm's root",
+        "ctranslate",
+        "spec.config.layer_norm_epsilon = config.layer_norm_eps",
+        "spec.config.layer_norm_epsilon = None",
+        "test_ctranslate.py::test_greedy_search_is_the_same[another epsilon]",
+        "CTranslate2's own default is 1e-5",
+    ),
+    Mutant(
+        "the fast search forbids an empty output",
+        "ctranslate",
+        '"min_decoding_length": 0',
+        '"min_decoding_length": 1',
+        "test_ctranslate.py::test_an_empty_output_is_not_forbidden",
+        "CTranslate2's own default is 1",
+    ),
+    # -- parsing -------------------------------------------------------------
+    Mutant(
+        "brackets in a set",
+        "parsing",
+        "SAME.get(label, label), start, end] += 1",
+        "SAME.get(label, label), start, end] = 1",
+        "test_parsing.py::test_two_equal_brackets_must_be_found_twice",
+        "flyaway1217/PYEVALB: the common brackets are an intersection of sets",
+    ),
+    Mutant(
+        "punctuation counts",
+        "parsing",
+        """frozenset("TOP S1 -NONE- , : `` '' .".split())""",
+        """frozenset("TOP S1 -NONE-".split())""",
+        "test_parsing.py::test_what_counts"
+        "[(, ,) (ADVP (RB now))-(ADVP (, ,) (RB now))-counts9]",
+        "-",
+    ),
+    Mutant(
+        "a particle is no adverb",
+        "parsing",
+        'SAME = {"PRT": "ADVP"}',
+        "SAME: dict[str, str] = {}",
+        "test_parsing.py::test_a_search_bracket_by_bracket_counts_the_same"
+        "[ours]",
+        "-",
+    ),
+    Mutant(
+        "sentences of other words count as wrong",
+        "parsing",
+        "        return BracketScore(sentences=1, errors=1)\n",
+        "        return BracketScore(\n"
+        "            sentences=1, errors=1, gold=a.brackets.total()\n"
+        "        )\n",
+        "test_parsing.py::"
+        "test_a_sentence_with_other_words_is_counted_and_left_out"
+        "[(S (NN x))-what0]",
+        "-",
+    ),
+    Mutant(
+        "a sentence's length without its punctuation",
+        "parsing",
+        'self.length += label != "-NONE-"',
+        "self.length += label not in DELETED",
+        "test_parsing.py::test_the_cut_at_40_counts_marks_but_nothing_empty",
+        "-",
+    ),
+    Mutant(
+        "a closing label closes whatever is open",
+        "parsing",
+        "            while tree.close() != token[1:]:\n"
+        '                tree.repairs["open, not closed"] += 1\n',
+        "            tree.close()\n",
+        "test_parsing.py::test_each_rule_of_repair[S VP NP NNP /VP VBZ /S-"
+        "S (VP (NP ann)) sings-repairs10]",
+        "-",
+    ),
+    Mutant(
+        "words that got no tag are lost",
+        "parsing",
+        "    while tree.left:\n"
+        '        tree.tag(mended_tag(tree.left[-1], "NN"))\n'
+        '        tree.repairs["word without a tag"] += 1\n',
+        "",
+        "test_parsing.py::test_whatever_comes_out_every_word_has_its_place",
         "-",
     ),
 ]
@@ -952,8 +1125,9 @@ def run_tests(folder: str, tests: list[str]) -> None:
     with open(f"{folder}/text", "w") as text:
         os.dup2(text.fileno(), 1)
         os.dup2(text.fileno(), 2)
-    # Should it hang, the text tells where.
-    faulthandler.dump_traceback_later(240, exit=True)
+    # Should it hang, this file tells where; pytest takes the standard ones.
+    hang = os.open(f"{folder}/hang", os.O_WRONLY | os.O_CREAT)
+    faulthandler.dump_traceback_later(PATIENCE, exit=True, file=hang)
     sys.path.insert(0, folder)
     import pytest
 
@@ -1006,14 +1180,15 @@ def run(
             target=run_tests, args=(str(folder.resolve()), tests)
         )
         process.start()
-        process.join(300)
-        if not process.is_alive():
-            break
+        process.join(PATIENCE + 30)
         process.kill()
         process.join()
+        if (folder / "outcome").exists():
+            break
     outcome = Outcome(text=f"exit code {process.exitcode}\n")
-    if (folder / "text").exists():
-        outcome.text += (folder / "text").read_text(errors="replace")
+    for name in ("text", "hang"):
+        if (folder / name).exists():
+            outcome.text += (folder / name).read_text(errors="replace")
     if (folder / "outcome").exists():
         vars(outcome).update(json.loads((folder / "outcome").read_text()))
     return outcome
