@@ -26,6 +26,7 @@ from transformer_lit.hardware import (
     Memory,
     forward_flops,
     forward_parts,
+    logits_bytes,
     memory_bytes,
     plan,
     this_machine,
@@ -224,6 +225,17 @@ def formula(config, B, S, T, **options):
     return copies + memory.activations + memory.logits
 
 
+def logits_kept(config, B, T, precision):
+    """What the fused loss has and the plain one has not."""
+    found = {
+        fused: logits_bytes(
+            config, B * T, fused=fused, size=hardware.BYTES[precision]
+        )
+        for fused in (True, False)
+    }
+    return found[True] - found[False]
+
+
 SMALL = tl.TransformerConfig(
     vocab_size=101, n_layers=2, d_model=48, d_ff=80, n_heads=4
 )
@@ -262,8 +274,27 @@ def test_the_fused_kernel_keeps_no_weights(model, shape, precision):
     config = MODELS[model]
     measured = kept_bytes(config, *shape, precision, fused=True)
     found = formula(config, *shape, precision=precision, fused=True)
+    B, _, T = shape
+    found -= logits_kept(config, B, T, precision)  # measured with all logits
     assert found == pytest.approx(measured, rel=0.05)
     assert found < measured
+
+
+def test_the_fused_loss_keeps_what_the_formula_says():
+    B, T, D, W = 3, 50, 8, 500
+    x, weight = torch.randn(B, T, D), torch.randn(W, D)
+    x.requires_grad_(), weight.requires_grad_()
+    kept = []
+    with saved_tensors_hooks(lambda t: kept.append(t.nbytes) or t, lambda t: t):
+        tl.fused_loss(x, weight, torch.ones(B, T).long(), pad_id=0)
+    config = replace(SMALL, d_model=D, vocab_size=W)
+    rows = B * T  # which are real, a byte each
+    found = logits_bytes(config, B * T, fused=True, size=4)
+    assert found == sum(kept) - rows + 8 * B * T * W
+    # and beyond a slice no logits are added
+    more = logits_bytes(config, 1e6, fused=True, size=4)
+    even_more = logits_bytes(config, 1e6 + 1, fused=True, size=4)
+    assert even_more - more == 4 * D
 
 
 def test_the_real_loss_keeps_what_the_formula_says():

@@ -1,15 +1,18 @@
 """Section 5.4: what the smoothed loss asks for, and what it counts."""
 
 import math
+from unittest.mock import patch
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import DOUBLE, SEEDS, close, grad, leaf
 from torch import Tensor
 
 import transformer_lit as tl
+from transformer_lit import loss as loss_module
 
 CONVENTIONS = st.sampled_from(["others", "all"])
 
@@ -276,3 +279,86 @@ def test_an_unknown_convention_is_refused():
             pad_id=0,
             convention="other",
         )
+
+
+# -- The fused loss ----------------------------------------------------------
+
+
+@given(problems(), st.integers(1, 4), st.integers(1, 7))
+def test_the_fused_loss_equals_the_loss_of_the_logits(problem, D, rows):
+    logits, targets, pad_id, smoothing, convention = problem
+    B, T, W = logits.shape
+    x, weight = leaf(B, T, D), leaf(W, D)
+    options = {
+        "pad_id": pad_id,
+        "smoothing": smoothing,
+        "convention": convention,
+    }
+    with patch.object(loss_module, "LOGITS", rows * W):
+        found = tl.fused_loss(x, weight, targets, **options)
+    want = tl.label_smoothed_loss(x @ weight.T, targets, **options)
+    assert found.tokens == want.tokens
+    assert not found.nll.requires_grad
+    close(found.loss, want.loss, 1e-12)
+    close(found.nll, want.nll, 1e-12)
+    # with a factor, as training has it
+    gradients = torch.autograd.grad(found.loss * 0.3, (x, weight))
+    others = torch.autograd.grad(want.loss * 0.3, (x, weight))
+    for one, other in zip(gradients, others, strict=True):
+        close(one, other, 1e-12)
+
+
+def test_the_fused_loss_under_autocast_is_as_exact_as_the_plain_one():
+    torch.manual_seed(0)
+    x, weight = torch.randn(4, 9, 16), torch.randn(50, 16)
+    targets = torch.randint(1, 50, (4, 9))
+    exact, plain, fused = (
+        [t.to(dtype).requires_grad_() for t in (x, weight)]
+        for dtype in (DOUBLE, torch.float32, torch.float32)
+    )
+    losses = [
+        tl.label_smoothed_loss(exact[0] @ exact[1].T, targets, pad_id=0).loss
+    ]
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = F.linear(*plain)
+        assert logits.dtype == torch.bfloat16
+        losses.append(tl.label_smoothed_loss(logits, targets, pad_id=0).loss)
+        losses.append(tl.fused_loss(*fused, targets, pad_id=0).loss)
+    assert all(loss.dtype != torch.bfloat16 for loss in losses)
+    for loss in losses:
+        loss.backward()
+    for i in range(2):
+        error = [
+            (leaves[i].grad.double() - exact[i].grad).norm()
+            for leaves in (plain, fused)
+        ]
+        assert fused[i].grad.dtype == torch.float32
+        assert 0 < error[1] < 2 * error[0]
+
+
+def test_the_fused_loss_of_padding_alone_is_zero_with_zero_gradients():
+    x, weight = leaf(2, 3, 4), leaf(5, 4)
+    sums = tl.fused_loss(x, weight, torch.zeros(2, 3).long(), pad_id=0)
+    assert sums.loss == sums.nll == sums.tokens == 0
+    sums.loss.backward()
+    assert x.grad.abs().max() == weight.grad.abs().max() == 0
+
+
+def test_the_fused_loss_keeps_no_logits():
+    # 64 rows of 1,000 logits would be 64,000 numbers.
+    kept = []
+    x, weight = leaf(8, 8, 4), leaf(1000, 4)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: kept.append(t.numel()) or t, lambda t: t
+    ):
+        tl.fused_loss(x, weight, torch.ones(8, 8).long(), pad_id=0)
+    assert sum(kept) <= 64 * 4 + 1000 * 4 + 64
+
+
+def test_the_fused_loss_refuses_what_does_not_fit():
+    x, weight = leaf(2, 3, 4), leaf(5, 4)
+    with pytest.raises(ValueError, match=r"\[2, 3, 4\].*\[2, 4\]"):
+        tl.fused_loss(x, weight, torch.ones(2, 4).long(), pad_id=0)
+    targets = torch.ones(2, 3).long()
+    with pytest.raises(ValueError, match=r"smoothing=1\.5"):
+        tl.fused_loss(x, weight, targets, pad_id=0, smoothing=1.5)

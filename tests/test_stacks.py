@@ -31,6 +31,7 @@ import transformer_lit as tl
 from transformer_lit.model import attention, feed_forward
 from transformer_lit.stacks import (
     DecoderLayer,
+    Dropout,
     EncoderLayer,
     LayerCache,
     LayerNorm,
@@ -39,6 +40,85 @@ from transformer_lit.stacks import (
 )
 
 SIZES = st.integers(1, 6)
+
+
+# -- Dropout -----------------------------------------------------------------
+
+
+@given(st.lists(SIZES, min_size=1, max_size=3), st.floats(0.01, 0.99), SEEDS)
+def test_dropout_drops_or_enlarges_and_learns_of_what_is_left(shape, p, seed):
+    torch.manual_seed(seed)
+    x = leaf(*shape)
+    y = Dropout(p)(x)
+    assert y.shape == x.shape and y.dtype == x.dtype
+    kept = (y != 0).double()
+    # the rate is rounded to a multiple of 2^-16
+    close(y, x * kept / (1 - p), 1e-2 * max(1, p / (1 - p)))
+    slope = torch.randn_like(y)
+    y.backward(slope)
+    close(grad(x) * x.detach(), slope * y.detach(), 1e-12)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
+def test_the_rate_is_right_in_every_lane(p):
+    # Four decisions share one random number: each alone must have the rate,
+    # and each pair of them be independent. Five standard errors are granted.
+    torch.manual_seed(0)
+    n = 200_000
+    kept = (Dropout(p)(torch.ones(n, 4)) != 0).double()
+    error = (p * (1 - p) / n) ** 0.5
+    assert (kept.mean(0) - (1 - p)).abs().max() < 5 * error
+    noise = (kept - (1 - p)) / (p * (1 - p)) ** 0.5
+    together = noise.T @ noise / n
+    assert (together - torch.eye(4)).abs().triu(1).max() < 5 / n**0.5
+
+
+def test_the_mean_is_kept_to_the_rounding_of_the_rate():
+    torch.manual_seed(0)
+    y = Dropout(0.1)(torch.ones(1_000_000, dtype=DOUBLE))
+    assert abs(y.mean() - 1) < 5 * (0.1 / 0.9 / 1e6) ** 0.5
+    factor = y.max().item()
+    assert factor == 65_536 / (65_536 - 6_554)
+    assert abs(factor - 1 / 0.9) < 1e-5
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-9, 1 - 1e-9, 1.0])
+def test_rates_at_either_end_are_left_to_torch(p):
+    x = torch.ones(1000)
+    torch.manual_seed(0)
+    y = Dropout(p)(x)
+    torch.manual_seed(0)
+    assert torch.equal(y, nn.Dropout(p)(x))
+
+
+def test_dropout_depends_on_the_seed_and_only_in_training():
+    x = torch.ones(3, 7)
+    draws = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        draws.append(Dropout(0.5)(x))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    assert torch.equal(Dropout(0.5).eval()(x), x)
+
+
+def test_dropout_keeps_a_byte_a_component():
+    kept = []
+    x = torch.ones(64, 32, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: kept.append(t.nbytes) or t, lambda t: t
+    ):
+        Dropout(0.1)(x)
+    assert kept == [64 * 32]
+
+
+def test_dropout_of_16_bits_and_of_turned_tensors():
+    torch.manual_seed(0)
+    x = torch.randn(6, 5).T
+    y = Dropout(0.5)(x)
+    assert torch.equal(y, torch.where(y == 0, 0.0, 2 * x))
+    half = Dropout(0.5)(torch.ones(100, dtype=torch.bfloat16))
+    assert half.dtype == torch.bfloat16 and {*half.tolist()} == {0.0, 2.0}
 
 
 # -- LayerNorm ---------------------------------------------------------------

@@ -8,6 +8,7 @@ From book/03_3_feed_forward.md.
 from torch import Tensor, nn
 
 from transformer_lit.attention import glorot
+from transformer_lit.stacks import Dropout
 
 
 # 03_3_feed_forward: One formula, at every position
@@ -24,7 +25,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.w_1 = nn.Linear(d_model, d_ff)
         self.w_2 = nn.Linear(d_ff, d_model)
-        self.dropout = nn.Dropout(p_drop)
+        self.dropout = Dropout(p_drop)
         glorot(self.w_1)
         glorot(self.w_2)
 

@@ -137,7 +137,8 @@ class Memory:
         gradients: one for each parameter.
         optimizer: what the optimiser remembers.
         activations: what the layers keep for the backward pass.
-        logits: the logits and the logarithms of the probabilities.
+        logits: the logits and the logarithms of the probabilities, or what
+            the fused loss has in their place.
     """
 
     weights: float
@@ -167,13 +168,13 @@ def frame_bytes(
     D, frames = config.d_model, config.n_layers * sublayers
     norms = frames + config.pre_norm
     inputs = frames + 1 if size == 4 else casts
-    noise = frames * size + 4 if config.p_drop else 0  # 4: the embedding's
-    inner = 3 if config.p_drop_relu else 1
+    noise = frames + 1 if config.p_drop else 0  # a byte each
+    inner = 2 * size + 1 if config.p_drop_relu else size
     return (
         norms * (4 * D + 8)
         + inputs * size * D
         + noise * D
-        + config.n_layers * inner * config.d_ff * size
+        + config.n_layers * inner * config.d_ff
     )
 
 
@@ -224,6 +225,21 @@ def activation_bytes(
     return n * encoder + m * decoder + N * attention
 
 
+SLICE = 2**22
+"""So many logits are there at once in the fused loss, chapter 5.4."""
+
+
+def logits_bytes(
+    config: TransformerConfig, tgt_tokens: float, *, fused: bool, size: int
+) -> float:
+    """What the loss needs for so many target positions."""
+    logits = tgt_tokens * config.vocab_size
+    if not fused:
+        return (size + 4) * logits
+    gradients = 4 * config.d_model * (config.vocab_size + tgt_tokens)
+    return gradients + (size + 4) * min(logits, SLICE)
+
+
 def memory_bytes(
     config: TransformerConfig,
     *,
@@ -239,7 +255,6 @@ def memory_bytes(
     """What a training step of `Transformer` holds, by formula.
 
     Left out are masks and ids, temporaries, and what the allocator wastes.
-    Dropout's noise counts as it is on a CPU; a GPU keeps one byte of it.
 
     Args:
         config: the sizes.
@@ -249,8 +264,8 @@ def memory_bytes(
         precision: "fp32", or "bf16" for autocast over fp32 weights.
         optimizer: "adam", which keeps two numbers a parameter, or "sgd",
             which keeps none.
-        fused: attention without its weights, which needs heads with K = V;
-            False: the plain formula.
+        fused: attention without its weights, which needs heads with K = V,
+            and the loss without its logits; False: the plain formulas.
         recompute: keep what enters each layer, and one layer of each stack.
 
     Raises:
@@ -281,7 +296,7 @@ def memory_bytes(
         gradients=4 * parameters,
         optimizer=(8 if optimizer == "adam" else 0) * parameters,
         activations=activations,
-        logits=(size + 4) * tgt_tokens * config.vocab_size,
+        logits=logits_bytes(config, tgt_tokens, fused=fused, size=size),
     )
 
 
@@ -519,6 +534,7 @@ __all__ = [
     "Device",
     "Memory",
     "Plan",
+    "SLICE",
     "activation_bytes",
     "attention_bytes",
     "check_positive",
@@ -526,6 +542,7 @@ __all__ = [
     "forward_flops",
     "forward_parts",
     "frame_bytes",
+    "logits_bytes",
     "matrix_entries",
     "memory_bytes",
     "memory_of_this_machine",

@@ -9,12 +9,14 @@ import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_model as load_weights
 from safetensors.torch import save_file
@@ -28,6 +30,7 @@ from transformer_lit.masks import padding_mask, target_mask
 from transformer_lit.positions import LearnedPositions, SinusoidalPositions
 from transformer_lit.stacks import (
     DecoderLayer,
+    Dropout,
     EncoderLayer,
     LayerCache,
     LayerNorm,
@@ -122,6 +125,10 @@ class Decoder(nn.Module):
 
 
 # 03_6_transformer: The model
+Head = Callable[[Tensor, Tensor], Any]
+"""From the decoder's outputs [B, T, D] and a matrix [W, D] to a result."""
+
+
 def token_embedding(config: TransformerConfig) -> TokenEmbedding:
     """A token embedding of the configuration's sizes."""
     return TokenEmbedding(
@@ -150,13 +157,22 @@ class EncoderDecoder(nn.Module):
             self.output = token_embedding(config)
         self.src_positions = position_encoding(config)
         self.tgt_positions = position_encoding(config)
-        self.dropout = nn.Dropout(config.p_drop)
+        self.dropout = Dropout(config.p_drop)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
 
-    def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
-        """Source [B, S] and shifted target [B, T] to logits [B, T, W]."""
-        return self.decode(tgt_in, self.encode(src), src=src)
+    def forward(
+        self, src: Tensor, tgt_in: Tensor, *, head: Head = F.linear
+    ) -> Any:
+        """Source [B, S] and shifted target [B, T] to logits [B, T, W].
+
+        Args:
+            src, tgt_in: token ids, int64.
+            head: what to make of the decoder's outputs [B, T, D] and the
+                output matrix [W, D], instead of logits.
+        """
+        memory = self.encode(src)
+        return head(self.hidden(tgt_in, memory, src=src), self.output.weight)
 
     def encode(self, src: Tensor, *, maps: Maps = None) -> Tensor:
         """Source ids [B, S] to the memory [B, S, D].
@@ -180,11 +196,17 @@ class EncoderDecoder(nn.Module):
             src: the source ids; they tell which of the memory is padding.
             maps: if given, each layer's self and cross weights are appended.
         """
+        x = self.hidden(tgt_in, memory, src=src, maps=maps)
+        return self.output.logits(x)
+
+    def hidden(
+        self, tgt_in: Tensor, memory: Tensor, *, src: Tensor, maps: Maps = None
+    ) -> Tensor:
+        """What the decoder gives, [B, T, D]; arguments as in `decode`."""
         tgt_mask = target_mask(tgt_in, self.config.pad_id)
         src_mask = padding_mask(src, self.config.pad_id)
         x = self.dropout(self.tgt_positions(self.tgt_embedding(tgt_in)))
-        x = self.decoder(x, memory, tgt_mask, src_mask, maps=maps)
-        return self.output.logits(x)
+        return self.decoder(x, memory, tgt_mask, src_mask, maps=maps)
 
 
 # 03_6_transformer: Writing one token at a time
@@ -335,6 +357,7 @@ __all__ = [
     "DecoderCache",
     "Encoder",
     "EncoderDecoder",
+    "Head",
     "Maps",
     "Transformer",
     "attention",

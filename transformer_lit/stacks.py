@@ -6,7 +6,7 @@ From book/03_1_stacks.md.
 # Written by tools/export.py. Edit the chapter instead.
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -55,6 +55,43 @@ class LayerNorm(nn.Module):
 
 
 # 03_1_stacks: The frame around a sub-layer
+LEVELS = 2**16
+"""Dropout's rate is rounded to a multiple of 1 / LEVELS on a CPU."""
+
+
+class DropoutFunction(torch.autograd.Function):
+    """Zero a component with probability dropped / LEVELS, enlarge the rest."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dropped: int) -> Tensor:
+        size = -(-x.numel() // 4)  # rounded up
+        numbers = torch.empty(size, dtype=torch.int64, device=x.device)
+        counts = numbers.random_(-(2**63), None).view(torch.int16)
+        kept = counts[: x.numel()].view(x.shape) >= dropped - LEVELS // 2
+        kept = kept.view(torch.int8)  # as a number: 1 or 0
+        ctx.save_for_backward(kept)
+        ctx.scale = LEVELS / (LEVELS - dropped)
+        return (x * kept.to(x.dtype)).mul_(ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (kept,) = ctx.saved_tensors
+        return (grad * kept.to(grad.dtype)).mul_(ctx.scale), None
+
+
+class Dropout(nn.Dropout):
+    """`nn.Dropout`, several times as fast on a CPU; section 5.4."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape; the same shape."""
+        dropped = round(self.p * LEVELS)
+        draws = self.training and 0 < dropped < LEVELS
+        if draws and x.device.type in ("cpu", "meta"):
+            out: Tensor = DropoutFunction.apply(x, dropped)
+            return out
+        return super().forward(x)
+
+
 class Residual(nn.Module):
     """The frame around a sub-layer: LayerNorm(x + Dropout(Sublayer(x))).
 
@@ -80,7 +117,7 @@ class Residual(nn.Module):
     ) -> None:
         super().__init__()
         self.norm = LayerNorm(d_model, eps)
-        self.dropout = nn.Dropout(p_drop)
+        self.dropout = Dropout(p_drop)
         self.pre_norm = pre_norm
 
     def enter(self, x: Tensor) -> Tensor:
@@ -258,7 +295,10 @@ class DecoderLayer(nn.Module):
 __all__ = [
     "Attention",
     "DecoderLayer",
+    "Dropout",
+    "DropoutFunction",
     "EncoderLayer",
+    "LEVELS",
     "LayerCache",
     "LayerNorm",
     "Residual",
