@@ -5,6 +5,7 @@ of several processes talks through gloo, as under torchrun.
 """
 
 import hashlib
+import json
 import os
 import pickle
 import random
@@ -131,7 +132,12 @@ def train(run: RunConfig, folder: Path, size: int = 1, **options) -> None:
 
 
 def train_and_kill(
-    run: RunConfig, folder: Path, size: int, rng: random.Random, most: float
+    run: RunConfig,
+    folder: Path,
+    size: int,
+    rng: random.Random,
+    most: float,
+    **options,
 ) -> int:
     """Train with kill -9 after random times, until a try gets to the end.
 
@@ -140,7 +146,7 @@ def train_and_kill(
     """
     kills = 0
     while True:
-        children = start(run, folder, size)
+        children = start(run, folder, size, **options)
         time.sleep(rng.uniform(0, most))
         for child in children:  # one that has ended waits for its parent
             os.kill(child, signal.SIGKILL)
@@ -158,3 +164,22 @@ def files(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """As `files`, but of parts and their checksums only what they hold.
+
+    The words in the head of a file of torch's distributed checkpoint have
+    another order in every process, and so the file another checksum.
+    """
+    found: dict[str, object] = {}
+    for name, content in files(folder).items():
+        found[name] = content
+        if Path(name).name.startswith("shard-"):
+            end = 8 + int.from_bytes(content[:8], "little")
+            found[name] = json.loads(content[8:end]), content[end:]
+        elif Path(name).name == "state.json":
+            state = json.loads(content)
+            del state["sha256"], state["digest"]
+            found[name] = state
+    return found

@@ -86,6 +86,11 @@ def test_damage_is_found_and_the_one_before_is_taken(
             assert again[path] == whole[path], path
 
 
+def test_a_checkpoint_has_one_of_two_forms(corpus):
+    with pytest.raises(ValueError, match="checkpoint='half' must be "):
+        small_run(corpus, checkpoint="half")
+
+
 def test_every_flipped_bit_of_a_state_is_found(folder):
     file = folder / "checkpoints" / "step-00000008" / "state.json"
     content = file.read_bytes()

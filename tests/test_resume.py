@@ -5,7 +5,14 @@ import random
 import time
 
 import pytest
-from small_runs import files, small_corpus, small_run, train, train_and_kill
+from small_runs import (
+    contents,
+    files,
+    small_corpus,
+    small_run,
+    train,
+    train_and_kill,
+)
 
 TIMES = {
     "tokens_per_second",
@@ -33,18 +40,26 @@ def log(folder) -> list[dict]:
     ]
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_kill_9_at_a_random_moment_changes_not_one_bit(tmp_path, corpus, size):
-    run, rng = small_run(corpus), random.Random(size)
+@pytest.mark.parametrize(
+    ("size", "form", "enough"),
+    [(1, "whole", 20), (2, "whole", 20), (2, "sharded", 10)],
+    ids=["alone", "two", "two in parts"],
+)
+def test_kill_9_at_a_random_moment_changes_not_one_bit(
+    tmp_path, corpus, size, form, enough
+):
+    run, rng = small_run(corpus, checkpoint=form), random.Random(size)
+    options = {"sharded": form == "sharded"}
+    found = contents if form == "sharded" else files
     whole = tmp_path / "whole"
     start = time.perf_counter()
-    train(run, whole, size)
+    train(run, whole, size, **options)
     most = 1.2 * (time.perf_counter() - start)
     kills = tries = 0
-    while kills < 20:
+    while kills < enough:
         broken = tmp_path / f"broken-{tries}"
-        kills += train_and_kill(run, broken, size, rng, most)
+        kills += train_and_kill(run, broken, size, rng, most, **options)
         tries += 1
-        assert files(broken / "checkpoints") == files(whole / "checkpoints")
+        assert found(broken / "checkpoints") == found(whole / "checkpoints")
         assert files(broken / "best") == files(whole / "best")
         assert log(broken) == log(whole)

@@ -59,18 +59,30 @@ def save_checkpoint(
         state: everything else, as JSON can hold it.
         keep: how many checkpoints stay.
     """
-    target = run / "checkpoints" / f"step-{step:08d}"
-    part = run / "checkpoints" / f"part-{step:08d}"
-    shutil.rmtree(part, ignore_errors=True)
+    part = start_checkpoint(run, step)
     save_model(model, part)
     vocabulary.save(part)
     save_file(optimizer, part / "optimizer.safetensors")
+    finish_checkpoint(part, {"step": step, **state}, keep)
+
+
+def start_checkpoint(run: Path, step: int) -> Path:
+    """A folder `part-...` with nothing in it yet."""
+    part = run / "checkpoints" / f"part-{step:08d}"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    return part
+
+
+def finish_checkpoint(part: Path, state: dict[str, Any], keep: int) -> None:
+    """Add state and checksums, rename the folder, and remove the oldest."""
     checksums = {file.name: file_sha256(file) for file in part.iterdir()}
-    state = {"step": step, **state, "sha256": checksums}
+    state = {**state, "sha256": checksums}
     write_json(part / "state.json", {**state, "digest": digest_of(state)})
+    target = part.with_name(part.name.replace("part-", "step-"))
     shutil.rmtree(target, ignore_errors=True)
     os.replace(part, target)
-    for folder in checkpoint_folders(run)[:-keep]:
+    for folder in checkpoint_folders(part.parents[1])[:-keep]:
         shutil.rmtree(folder)
 
 
@@ -104,7 +116,7 @@ def newest_checkpoint(run: Path) -> tuple[Path, dict[str, Any]] | None:
         try:
             return folder, read_state(folder)
         except ValueError as error:
-            print(f"{error}: taking the checkpoint before it", file=sys.stderr)
+            print(f"{error}: this checkpoint is passed over", file=sys.stderr)
     return None
 
 
@@ -112,7 +124,9 @@ __all__ = [
     "checkpoint_folders",
     "digest_of",
     "file_sha256",
+    "finish_checkpoint",
     "newest_checkpoint",
     "read_state",
     "save_checkpoint",
+    "start_checkpoint",
 ]

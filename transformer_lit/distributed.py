@@ -6,18 +6,24 @@ From book/11_launch.md.
 # Written by tools/export.py. Edit the chapter instead.
 
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import checkpoint
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from transformer_lit.trainer import Alone
+from transformer_lit.checkpoints import finish_checkpoint, start_checkpoint
+from transformer_lit.corpus import write_json
+from transformer_lit.trainer import Alone, Run, optimizer_tensors
 
 # 11_launch: Many processes, one gradient
 T = TypeVar("T")
@@ -39,6 +45,10 @@ class Group(Alone):
         sums = sums.to(self.device, copy=True)
         dist.all_reduce(sums)
         return sums.cpu()
+
+    def save_parts(self, run: Run, folder: Path, state: dict[str, Any]) -> None:
+        """Write a checkpoint, each process its part."""
+        save_parts(run, folder, state)  # see below: "A checkpoint in parts"
 
     def first(self, work: Callable[[], T]) -> T:
         """Let the first process do some work before the others do it."""
@@ -112,9 +122,56 @@ class Sharded(Together):
         return distribute_tensor(whole, like.device_mesh, like.placements)
 
 
+# 11_launch: A checkpoint in parts
+dcp: Any = checkpoint  # for type checkers: it does not say what it exports
+
+
+def write_parts(
+    tensors: dict[str, Tensor], folder: Path, *, join: bool = False
+) -> None:
+    """Let each process write its part of some tensors into a folder.
+
+    Args:
+        tensors: by name; of what is not divided one process writes each.
+        folder: gets a file from each process.
+        join: let the first process add one file with the whole tensors.
+    """
+    writer = dcp.HuggingFaceStorageWriter(
+        str(folder), save_distributed=True, enable_consolidation=join
+    )
+    dcp.save(tensors, storage_writer=writer)
+
+
+def save_parts(run: Run, folder: Path, state: dict[str, Any]) -> None:
+    """Write a checkpoint without a whole model in any process.
+
+    The weights are joined on the disk, a tensor at a time, so that the
+    folder is a model's. What Adam remembers stays in parts.
+    """
+    first = run.processes.rank == 0
+    part = folder / "checkpoints" / f"part-{run.step:08d}"
+    if first:
+        start_checkpoint(folder, run.step)
+    run.processes.wait()
+    weights: dict[str, Tensor] = dict(run.model.named_parameters())
+    write_parts(weights, part / "weights", join=True)
+    write_parts(optimizer_tensors(run), part)
+    if first:
+        joined = part / "weights" / "model-00001-of-00001.safetensors"
+        os.replace(joined, part / "weights.safetensors")
+        shutil.rmtree(part / "weights")
+        write_json(part / "config.json", {"model": asdict(run.model.config)})
+        run.vocabulary.save(part)
+        finish_checkpoint(part, state, run.config.training.keep)
+    run.processes.wait()
+
+
 __all__ = [
     "Group",
     "Sharded",
     "T",
     "Together",
+    "dcp",
+    "save_parts",
+    "write_parts",
 ]

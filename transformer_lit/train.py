@@ -262,7 +262,9 @@ def train(
     """
     run = RunConfig.load(config)
     given = {"seed": seed, "steps": steps, "precision": precision}
-    changes: dict[str, Any] = {k: x for k, x in given.items() if x is not None}
+    changes: dict[str, Any] = {
+        name: value for name, value in given.items() if value is not None
+    }
     run = replace(run, training=replace(run.training, **changes))
     if dry_run:
         if os.environ.get("RANK", "0") == "0":

@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields
@@ -42,7 +43,7 @@ from transformer_lit.corpus import (
     read_text,
 )
 from transformer_lit.hardware import product_rate, training_flops
-from transformer_lit.loss import label_smoothed_loss
+from transformer_lit.loss import fused_loss, label_smoothed_loss
 from transformer_lit.model import Transformer, save_model
 from transformer_lit.numbers import english, german
 from transformer_lit.optimizer import noam, noam_rate
@@ -91,11 +92,11 @@ class Alone:
     def adding_up(
         self, model: nn.Module, last: bool
     ) -> AbstractContextManager[None]:
-        """Where a batch is computed; the gradients are shared at the last."""
+        """The context of one batch; with the last, gradients are shared."""
         return nullcontext()
 
     def total(self, sums: Tensor) -> Tensor:
-        """The sum of each process's numbers."""
+        """The sum of all processes' numbers."""
         return sums
 
     def whole(self, tensor: Tensor) -> Tensor:
@@ -105,6 +106,12 @@ class Alone:
     def part(self, whole: Tensor, like: Tensor) -> Tensor:
         """This process's part of a tensor, as `like` is divided."""
         return whole.to(like.device)
+
+    def save_parts(
+        self, run: "Run", folder: Path, state: dict[str, Any]
+    ) -> None:
+        """Write a checkpoint, each process its part; one alone has none."""
+        raise NotImplementedError
 
     def first(self, work: Callable[[], T]) -> T:
         """Let the first process do some work before the others do it."""
@@ -152,19 +159,23 @@ def accumulate(
     Returns:
         The sums [loss, nll, tokens] over this process's batches.
     """
-    found = torch.zeros(3, dtype=torch.float64, device=processes.device)
+    device = batches[0].src.device
+    found = torch.zeros(3, dtype=torch.float64, device=device)
     number = PRECISIONS[precision]
     for i, batch in enumerate(batches, start=1):
         if seed is not None:
             seed_all(*seed, batch.number)
         with processes.adding_up(model, last=i == len(batches)):
             with torch.autocast(
-                processes.device.type, number, enabled=number is not None
+                device.type, number, enabled=number is not None
             ):
-                logits = model(batch.src, batch.tgt_in)
-                sums = label_smoothed_loss(
-                    logits, batch.tgt_out, pad_id=pad_id, smoothing=smoothing
+                head = partial(
+                    fused_loss,
+                    targets=batch.tgt_out,
+                    pad_id=pad_id,
+                    smoothing=smoothing,
                 )
+                sums = model(batch.src, batch.tgt_in, head=head)
             # Processes share the mean of their gradients: make it a sum.
             (sums.loss * (processes.size / tokens)).backward()
         found += torch.stack([sums.loss.detach(), sums.nll, sums.tokens])
@@ -241,14 +252,15 @@ class TrainConfig:
         precision: "fp32", or "bf16" by autocast.
         compile: let torch.compile translate the model first.
         recompute: keep less for the backward pass, and compute it twice.
-        tensorboard: write what TensorBoard shows, too.
+        tensorboard: draw the log's curves in TensorBoard, too.
         log_every, save_every, valid_every: counted in updates.
         keep: how many checkpoints stay.
+        checkpoint: "whole", or "sharded": several processes write a part each.
         patience: stop after so many validations without a better NLL;
             0: never.
 
     Raises:
-        ValueError: a recipe that cannot be; the message names the field.
+        ValueError: an impossible recipe; the message names the field.
     """
 
     steps: int = 100_000
@@ -266,18 +278,20 @@ class TrainConfig:
     save_every: int = 1000
     valid_every: int = 1000
     keep: int = 20
+    checkpoint: str = "whole"
     patience: int = 0
 
     def __post_init__(self) -> None:
         check_training(self)
 
 
-POSITIVE = "steps warmup tokens positions log_every save_every valid_every keep"
+INTERVALS = ("log_every", "save_every", "valid_every")
+POSITIVE = ("steps", "warmup", "tokens", "positions", "keep", *INTERVALS)
 
 
 def check_training(config: TrainConfig) -> None:
     """Raise a ValueError that names the first impossible field."""
-    for name in POSITIVE.split():
+    for name in POSITIVE:
         if (value := getattr(config, name)) < 1:
             raise ValueError(f"{name}={value!r} must be at least 1")
     for name in ("factor", "seed", "patience"):
@@ -285,7 +299,11 @@ def check_training(config: TrainConfig) -> None:
             raise ValueError(f"{name}={value!r} must not be below 0")
     if config.precision not in PRECISIONS:
         names = ", ".join(PRECISIONS)
-        raise ValueError(f"precision={config.precision!r} must be of {names}")
+        raise ValueError(
+            f"precision={config.precision!r} must be one of {names}"
+        )
+    if (form := config.checkpoint) not in ("whole", "sharded"):
+        raise ValueError(f"checkpoint={form!r} must be one of whole, sharded")
     if not 0 <= config.smoothing < 1:
         raise ValueError(f"smoothing={config.smoothing} must lie in [0, 1)")
     for name in ("save_every", "valid_every"):
@@ -397,24 +415,6 @@ def read_run(path: Path) -> RunConfig:
 
 
 # 10_training: A run in memory
-def recompute_layers(model: Transformer) -> None:
-    """Keep only each layer's input, and compute the rest again backward."""
-    for layer in (*model.encoder.layers, *model.decoder.layers):
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
-
-
-def compile_model(model: nn.Module, processes: Alone) -> None:
-    """Let torch.compile translate the model, where there is a compiler."""
-    compilers = (os.environ.get("CXX", "g++"), "g++", "clang++", "cl")
-    if any(shutil.which(name) for name in compilers):
-        model.compile(dynamic=True)
-    elif processes.rank == 0:
-        print(
-            "compile: there is no C++ compiler; training goes on without",
-            file=sys.stderr,
-        )
-
-
 class Run:
     """What a training run consists of: model, optimiser, data, position.
 
@@ -423,7 +423,8 @@ class Run:
         processes: who works at it.
 
     Attributes:
-        model, shared: the model, and as the processes train it together.
+        model: what is trained.
+        shared: the same model, wrapped for several processes; alone, itself.
         step: the updates done.
         epoch, index: the next update is number `index` of that epoch.
         best: the least validation NLL so far; None: no validation yet.
@@ -487,7 +488,7 @@ def load_batches(
     and gradient are zero.
     """
     config, processes = run.model.config, run.processes
-    turns = -(-len(rectangles) // processes.size)  # rounded up
+    turns = math.ceil(len(rectangles) / processes.size)
     found = []
     for turn in range(turns):
         number = turn * processes.size + processes.rank
@@ -507,8 +508,9 @@ def gradient_norm(model: nn.Module) -> float:
     """The length of the gradient of all parameters together."""
     found = [p.grad for p in model.parameters() if p.grad is not None]
     norm: Any = nn.utils.get_total_norm(found)
-    whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-    return float(whole)
+    if hasattr(norm, "full_tensor"):  # each process has a part of the model
+        norm = norm.full_tensor()
+    return float(norm)
 
 
 def check_finite(norm: float, run: Run, rectangles: list[Ints]) -> None:
@@ -554,6 +556,25 @@ def one_update(run: Run, rectangles: list[Ints]) -> tuple[Tensor, float]:
     return sums, norm
 
 
+# 10_training: Faster, smaller, and the same
+def recompute_layers(model: Transformer) -> None:
+    """Keep only each layer's input; the backward pass computes the rest."""
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+
+
+def compile_model(model: nn.Module, processes: Alone) -> None:
+    """Let torch.compile translate the model, where there is a compiler."""
+    compilers = (os.environ.get("CXX", "g++"), "g++", "clang++", "cl")
+    if any(shutil.which(name) for name in compilers):
+        model.compile(dynamic=True)
+    elif processes.rank == 0:
+        print(
+            "compile: there is no C++ compiler; training goes on without",
+            file=sys.stderr,
+        )
+
+
 # 10_training: What the log says
 @cache
 def peak_rate(device: torch.device, precision: str) -> float:
@@ -586,6 +607,9 @@ def update_flops(run: Run, rectangles: list[Ints]) -> float:
             src_length=S,
             tgt_length=T,
         )
+        # The fused loss leaves padding out.
+        padding = len(pairs) * T - int(run.lengths[pairs, 1].sum())
+        total -= 3 * 2 * padding * run.model.output.weight.numel()
     return total
 
 
@@ -658,9 +682,10 @@ class Interval:
 
 def in_rectangles(pairs: EncodedSplit) -> list[Ints]:
     """All pairs of a split in rectangles."""
-    size = {"tokens": 2048, "positions": 2048}
-    plan = plan_epoch(pairs.lengths(), **size, seed=0, epoch=0)
-    return [rectangle for [rectangle] in plan]
+    plan = plan_epoch(
+        pairs.lengths(), tokens=2048, positions=2048, seed=0, epoch=0
+    )
+    return [rectangle for update in plan for rectangle in update]
 
 
 @torch.inference_mode()
@@ -720,7 +745,7 @@ def validate(run: Run) -> dict[str, Any]:
 def optimizer_tensors(run: Run) -> dict[str, Tensor]:
     """What the optimiser remembers, by the names of the parameters."""
     return {
-        f"{name}.{key}": run.processes.whole(value)
+        f"{name}.{key}": value
         for name, parameter in run.model.named_parameters()
         for key, value in run.adam.state[parameter].items()
     }
@@ -741,10 +766,35 @@ def restore(
             }
 
 
+def restore_parts(run: Run, checkpoint: Path) -> None:
+    """As `restore`, from what several processes wrote (chapter 11)."""
+    from torch.distributed.checkpoint import hf_storage, state_dict_loader
+
+    for parameter in run.model.parameters():
+        run.adam.state[parameter] = {
+            "step": torch.zeros((), device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+    tensors = {**dict(run.model.named_parameters()), **optimizer_tensors(run)}
+    reader = hf_storage.HuggingFaceStorageReader(str(checkpoint))
+    with warnings.catch_warnings(action="ignore"):  # of there being one process
+        state_dict_loader.load(tensors, storage_reader=reader)
+
+
 MAY_CHANGE = (
-    "steps log_every save_every valid_every keep patience "
-    "precision compile recompute tensorboard"
-).split()
+    "steps",
+    "log_every",
+    "save_every",
+    "valid_every",
+    "keep",
+    "patience",
+    "precision",
+    "compile",
+    "recompute",
+    "tensorboard",
+    "checkpoint",
+)
 """What may be set otherwise when a run goes on."""
 
 
@@ -752,6 +802,7 @@ def check_same_run(
     old: dict[str, Any], new: dict[str, Any], folder: Path
 ) -> None:
     """Raise a ValueError if a run would go on with another recipe."""
+    # The old values come from JSON, where a tuple is a list: compare as JSON.
     old, new = json.loads(json.dumps(old)), json.loads(json.dumps(new))
     for table in new:
         for key in {*old[table], *new[table]}:
@@ -769,10 +820,15 @@ POSITION = ("step", "epoch", "index", "best", "stale")
 
 def save(run: Run, folder: Path) -> None:
     """Write a checkpoint of the run."""
-    model, optimizer = whole_model(run), optimizer_tensors(run)
+    training, processes = run.config.training, run.processes
     state = {name: getattr(run, name) for name in POSITION}
     state |= {"schedule": run.schedule.state_dict(), "run": asdict(run.config)}
-    if run.processes.rank == 0:
+    if training.checkpoint == "sharded" and processes.size > 1:
+        processes.save_parts(run, folder, state)
+        return
+    model, adam = whole_model(run), optimizer_tensors(run)
+    optimizer = {name: processes.whole(value) for name, value in adam.items()}
+    if processes.rank == 0:
         save_checkpoint(
             folder,
             run.step,
@@ -780,9 +836,9 @@ def save(run: Run, folder: Path) -> None:
             vocabulary=run.vocabulary,
             optimizer=optimizer,
             state=state,
-            keep=run.config.training.keep,
+            keep=training.keep,
         )
-    run.processes.wait()
+    processes.wait()
 
 
 def resume(run: Run, folder: Path) -> None:
@@ -796,8 +852,11 @@ def resume(run: Run, folder: Path) -> None:
         return
     checkpoint, state = found
     check_same_run(state["run"], asdict(run.config), checkpoint)
-    weights = load_file(checkpoint / "weights.safetensors")
-    restore(run, weights, load_file(checkpoint / "optimizer.safetensors"))
+    if (memory := checkpoint / "optimizer.safetensors").is_file():
+        weights = load_file(checkpoint / "weights.safetensors")
+        restore(run, weights, load_file(memory))
+    else:
+        restore_parts(run, checkpoint)
     run.schedule.load_state_dict(state["schedule"])
     for group in run.adam.param_groups:
         group["lr"] = run.schedule.get_last_lr()[0]
@@ -926,7 +985,7 @@ class Trainer:
     ) -> None:
         self.config, self.folder = config, Path(folder)
         if config.training.tensorboard and processes.rank == 0:
-            board(self.folder / "tensorboard")
+            board(self.folder / "tensorboard")  # if it is missing, say so now
         self.run = Run(config, processes)
 
     def fit(self) -> Run:
@@ -943,8 +1002,8 @@ class Trainer:
         try:
             go_on(run, folder)
         except FloatingPointError as error:
-            sound = checkpoint_folders(folder)
-            name = sound[-1] if sound else "none yet"
+            saved = checkpoint_folders(folder)
+            name = saved[-1] if saved else "none yet"
             raise FloatingPointError(
                 f"{error}; the last good checkpoint is {name}"
             ) from None
@@ -954,6 +1013,7 @@ class Trainer:
 __all__ = [
     "ALONE",
     "Alone",
+    "INTERVALS",
     "Interval",
     "MAY_CHANGE",
     "POSITION",
@@ -993,6 +1053,7 @@ __all__ = [
     "recompute_layers",
     "report",
     "restore",
+    "restore_parts",
     "resume",
     "save",
     "seed_all",
