@@ -1,19 +1,24 @@
 """Text in, text out: order, blocks, empty lines, folders, the commands."""
 
 import io
+import os
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import build
+from safetensors.torch import load_file
 
 import transformer_lit as tl
 from transformer_lit import shell
-from transformer_lit.bleu import PROTOCOLS
+from transformer_lit.bleu import PROTOCOLS, score
+from transformer_lit.corpus import fetch, open_text
+from transformer_lit.records import load_record
 from transformer_lit.tokenizer import learn_subwords
-from transformer_lit.translator import find_model
+from transformer_lit.translator import SHIPPED, find_model
 
 TEXT = [
     "a small dog runs over the green field",
@@ -333,3 +338,57 @@ def test_checkpoints_are_averaged_into_the_run(words, tmp_path, capsys):
     for options in ({}, {"last": 1, "best": 1}):
         with pytest.raises(ValueError, match="--last N or --best N"):
             shell.average(tmp_path, **options)
+
+
+# -- The model for everyday sentences ----------------------------------------
+
+EVERYDAY = SHIPPED / "everyday"
+
+
+def test_everyday_answers_in_german_however_it_is_typed():
+    tr = tl.Translator.load("everyday")
+    typed = [
+        "I would like a cup of tea, please.",
+        "I WOULD LIKE A CUP OF TEA, PLEASE.",
+        "i would like a cup of tea, please.",
+    ]
+    found = tr.translate(typed)
+    assert len({*found}) == 1
+    assert "eine Tasse Tee" in found[0]
+
+
+def test_everyday_is_small_sound_and_says_where_it_comes_from():
+    weights = load_file(EVERYDAY / "weights.safetensors")
+    assert {w.dtype for w in weights.values()} == {torch.float16}
+    assert (EVERYDAY / "weights.safetensors").stat().st_size < 8e6
+    model = tl.load_model(EVERYDAY)
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    card = (EVERYDAY / "README.md").read_text("utf-8")
+    for word in ("tatoeba.org", "CC BY 2.0 FR", "cannot"):
+        assert word in card
+    record = load_record("everyday")
+    for one in record["scores"].values():
+        assert f"| {one['sentences']:,} | {one['bleu']} |" in card
+
+
+@pytest.mark.skipif(
+    not Path(os.environ.get("TRANSFORMER_LIT_DATA", "none")).is_dir(),
+    reason="TRANSFORMER_LIT_DATA names no folder of corpora",
+)
+def test_everyday_scores_what_its_record_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRANSFORMER_LIT_CACHE", str(tmp_path))
+    record = load_record("everyday")
+    chosen = record["chosen_on_dev"]
+    texts = []
+    for language in ("en", "de"):
+        path = fetch("tatoeba", f"tatoeba/dev.en-de.{language}")
+        with open_text(path) as file:
+            texts.append([line.decode().rstrip("\n") for line in file])
+    src, references = texts
+    outputs = tl.Translator.load("everyday").translate(
+        src, beam_size=chosen["beam_size"], alpha=chosen["alpha"]
+    )
+    found = score(outputs=outputs, references=references)
+    assert found.signature == record["signature"]
+    want = record["scores"]["tatoeba dev"]["bleu"]
+    assert found.score == pytest.approx(want, abs=0.1)
