@@ -14,7 +14,7 @@ import tyro
 from transformer_lit.config import TABLE_3, TransformerConfig
 from transformer_lit.corpus import prepare, summary
 from transformer_lit.model import count_parameters
-from transformer_lit.shell import average, score, translate
+from transformer_lit.shell import average, export, score, translate
 from transformer_lit.train import guarded, train
 from transformer_lit.trainer import RunConfig
 
@@ -46,6 +46,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "translate": translate,
     "score": score,
     "average": average,
+    "export": export,
     "prepare": prepare_corpus,
     "train": train,
     "params": params,

@@ -19,6 +19,7 @@ from transformer_lit.averaging import average as write_average
 from transformer_lit.averaging import best_checkpoints, last_checkpoints
 from transformer_lit.bleu import PROTOCOLS
 from transformer_lit.bleu import score as score_lines
+from transformer_lit.ctranslate import convert
 from transformer_lit.translator import Translation, Translator, best_text
 
 
@@ -89,6 +90,7 @@ def translate(
     alpha: float = 0.6,
     max_extra: int = 50,
     n_best: int | None = None,
+    engine: str = "torch",
 ) -> int:
     """Translate words, or the lines of a file or of standard input.
 
@@ -101,10 +103,12 @@ def translate(
         alpha: the exponent of the length penalty.
         max_extra: how many tokens longer than its source an output may be.
         n_best: show so many, as a table: line number, score, text.
+        engine: what computes: torch or ctranslate2.
     """
     if words and input:
         raise ValueError("give words or --input, not both")
-    translator, faults = Translator.load(model), Faults(numbered=not words)
+    translator = Translator.load(model, engine=engine)
+    faults = Faults(numbered=not words)
     lines: Iterable[str] = [" ".join(words)] if words else sys.stdin
     if input:
         lines = tqdm(read_lines(input), unit=" lines", disable=None)
@@ -185,9 +189,36 @@ def average(
     return 0
 
 
+# 06_1_translation: Two searches that differ
+def export(
+    run: Annotated[str, tyro.conf.Positional],
+    /,
+    out: Path,
+    to: str = "ctranslate2",
+    quantization: str | None = None,
+) -> int:
+    """Write a model for another library.
+
+    Args:
+        run: a shipped model's name, a model's folder, or a run's.
+        out: the folder to write.
+        to: the library; there is one, ctranslate2.
+        quantization: what to store weights in, as int8; float32 if not given.
+    """
+    if to != "ctranslate2":
+        raise ValueError(f"to={to!r}: models are exported to ctranslate2")
+    try:
+        convert(Translator.load(run), out, quantization)
+    except OSError as error:
+        raise ValueError(f"{error.filename}: {error.strerror}") from None
+    print(f"{out}: to be used with --engine {to}")
+    return 0
+
+
 __all__ = [
     "Faults",
     "average",
+    "export",
     "read_lines",
     "score",
     "shown",

@@ -16,6 +16,7 @@ from torch import Tensor
 
 import transformer_lit
 from transformer_lit.batches import pad, rectangles
+from transformer_lit.config import TransformerConfig
 from transformer_lit.decoding import (
     Hypothesis,
     beam_search,
@@ -120,16 +121,22 @@ def check_texts(texts: Iterable[str], **sizes: int) -> None:
             raise ValueError(f"{name}={size} must be at least 1")
 
 
+def check_fit(vocabulary: Vocabulary, config: TransformerConfig) -> None:
+    """Raise a ValueError for a vocabulary too large for a model."""
+    if len(vocabulary) > config.vocab_size:
+        raise ValueError(
+            f"the vocabulary has {len(vocabulary)} entries, the model "
+            f"{config.vocab_size}: they do not belong together"
+        )
+
+
 class SourceTranslator:
     """From source ids to translations; see `Translator`."""
 
     def __init__(self, model: Transformer, vocabulary: Vocabulary) -> None:
-        if len(vocabulary) > model.config.vocab_size:
-            raise ValueError(
-                f"the vocabulary has {len(vocabulary)} entries, the model "
-                f"{model.config.vocab_size}: they do not belong together"
-            )
-        self.model, self.vocabulary = model, vocabulary
+        check_fit(vocabulary, model.config)
+        self.model, self.config = model, model.config
+        self.vocabulary = vocabulary
 
     def prepare(self, text: str) -> list[int]:
         """Source ids of a text.
@@ -145,21 +152,40 @@ class SourceTranslator:
         """Translate sources, longest first; an empty one gets no output."""
         found: list[list[Translation]] = [[] for _ in sources]
         lengths = np.array([[len(ids)] for ids in sources]).reshape(-1, 1)
-        eos_id = self.model.config.eos_id
+        eos_id = self.config.eos_id
         full = [i for i, ids in enumerate(sources) if set(ids) - {eos_id}]
         full.sort(key=lambda i: -len(sources[i]))
-        device = next(self.model.parameters()).device
         for batch in rectangles(lengths, np.array(full, int), batch_tokens):
-            src = pad([sources[i] for i in batch], self.model.config.pad_id)
-            hypotheses = search(self.model, src.to(device))
+            hypotheses = self.find([sources[i] for i in batch], search)
             for i, kept in zip(batch, hypotheses, strict=True):
                 found[i] = [self.translation(one) for one in kept]
         return found
+
+    def find(
+        self, sources: list[list[int]], search: Search
+    ) -> list[list[Hypothesis]]:
+        """The best outputs of each source of a batch."""
+        device = next(self.model.parameters()).device
+        src = pad(sources, self.config.pad_id)
+        return search(self.model, src.to(device))
 
     def translation(self, found: Hypothesis) -> Translation:
         """A hypothesis as text."""
         text = self.vocabulary.text(found.tokens)
         return Translation(text, found.score, found.log_prob)
+
+
+def read_line(
+    translator: SourceTranslator, number: int, line: str, on_fault: Fault | None
+) -> list[int]:
+    """Source ids of a line; none if it has a fault."""
+    try:
+        return translator.prepare(line.rstrip("\r\n"))
+    except ValueError as error:
+        if on_fault is None:
+            raise ValueError(f"line {number}: {error}") from None
+        on_fault(number, str(error))
+        return []
 
 
 class Translator(SourceTranslator):
@@ -177,12 +203,27 @@ class Translator(SourceTranslator):
     """
 
     @classmethod
-    def load(cls, name_or_folder: str | Path) -> "Translator":
+    def load(
+        cls, name_or_folder: str | Path, *, engine: str = "torch"
+    ) -> "Translator":
         """A shipped model by name, a model's folder, or a run's folder.
 
+        Args:
+            name_or_folder: which model; for "ctranslate2" also the folder
+                of an exported one.
+            engine: what computes it: "torch" or "ctranslate2".
+
         Raises:
-            ValueError: there is no such model, or it is damaged.
+            ValueError: there is no such model or engine, or it is damaged.
         """
+        if engine == "ctranslate2":
+            from transformer_lit.ctranslate import load_fast
+
+            return load_fast(name_or_folder)
+        if engine != "torch":
+            raise ValueError(
+                f"engine={engine!r} must be 'torch' or 'ctranslate2'"
+            )
         folder = find_model(name_or_folder)
         return cls(load_model(folder), load_vocabulary(folder))
 
@@ -225,20 +266,8 @@ class Translator(SourceTranslator):
         check_texts(lines, block=block, batch_tokens=batch_tokens)
         numbered, how = enumerate(lines, start=1), Search(**search)
         while chunk := list(itertools.islice(numbered, block)):
-            sources = [self.read_line(*line, on_fault) for line in chunk]
+            sources = [read_line(self, *line, on_fault) for line in chunk]
             yield from self.read_ids(sources, how, batch_tokens)
-
-    def read_line(
-        self, number: int, line: str, on_fault: Fault | None
-    ) -> list[int]:
-        """Source ids of a line; none if it has a fault."""
-        try:
-            return self.prepare(line.rstrip("\r\n"))
-        except ValueError as error:
-            if on_fault is None:
-                raise ValueError(f"line {number}: {error}") from None
-            on_fault(number, str(error))
-            return []
 
     def translate_lines(
         self, lines: Iterable[str], **options: Any
@@ -256,6 +285,8 @@ __all__ = [
     "Translation",
     "Translator",
     "best_text",
+    "check_fit",
     "check_texts",
     "find_model",
+    "read_line",
 ]
