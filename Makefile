@@ -12,7 +12,8 @@ BOOK := _build/html/index.html
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
 	--nbval-sanitize-with tests/nbval.cfg -n 2 --dist loadfile
 
-.PHONY: setup book run check test standalone wheel miniature clean
+.PHONY: setup book run check test standalone wheel miniature bench \
+	bench-quick clean
 .DEFAULT_GOAL := book
 
 # $(call step,what,command): say what is done, do it, say how long it took.
@@ -30,6 +31,8 @@ book: setup
 	$(call step,export the package,$(BIN)/python tools/export.py)
 	$(call step,execute the chapters whose code changed,$(BIN)/python tools/run.py)
 	$(call step,write the ledger,$(BIN)/python tools/ledger.py)
+	$(call step,write what is covered,$(BIN)/python tools/coverage.py)
+	$(call step,write the index of exercises,$(BIN)/python tools/exercises.py)
 	$(call step,render the book,$(BIN)/jupyter-book build . -q)
 	@printf '== translate "forty two": '
 	@$(BIN)/transformer-lit translate --model numbers forty two
@@ -46,9 +49,11 @@ check: setup
 	$(call step,chapters and package agree,$(BIN)/python tools/export.py --check)
 	$(call step,notebooks are up to date,$(BIN)/python tools/run.py --check)
 	$(call step,ledger,$(BIN)/python tools/ledger.py --check)
+	$(call step,what is covered,$(BIN)/python tools/coverage.py --check)
+	$(call step,exercises,$(BIN)/python tools/exercises.py --check)
 	$(call step,ruff,$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .)
 	$(call step,mypy,$(BIN)/mypy)
-	$(call step,codespell,$(BIN)/codespell book transformer_lit tools tests *.md)
+	$(call step,codespell,$(BIN)/codespell book transformer_lit tools tests benchmarks *.md)
 	$(call step,what nbval does not see and the cost of the import,\
 		$(BIN)/pytest -q tests/test_notebooks.py tests/test_import.py)
 	$(call step,render the book and take warnings as errors,$(BIN)/jupyter-book \
@@ -74,6 +79,13 @@ wheel: _build/colab/ready
 
 miniature: setup
 	$(call step,train the miniature,$(BIN)/python tools/miniature.py)
+
+# What results/bench.json lacks; the peers' environments are made on the way.
+bench: setup
+	$(call step,time ours and others,$(BIN)/python -m benchmarks run)
+
+bench-quick: setup
+	$(call step,time ours and torch.nn,$(BIN)/python -m benchmarks quick)
 
 clean:
 	rm -rf _build .venv

@@ -1,0 +1,1 @@
+"""Side-by-side timings of transformer_lit and other implementations."""

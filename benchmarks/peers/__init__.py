@@ -1,0 +1,1 @@
+"""One small adapter for each implementation; see `benchmarks.peer.Peer`."""
