@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from transformer_lit.corpus import CorpusConfig, prepare
     from transformer_lit.decoding import Hypothesis, beam_search, greedy_search
     from transformer_lit.embeddings import TokenEmbedding
+    from transformer_lit.exercises import check_solution
     from transformer_lit.feed_forward import FeedForward
-    from transformer_lit.loss import label_smoothed_loss
+    from transformer_lit.loss import fused_loss, label_smoothed_loss
     from transformer_lit.masks import causal_mask, padding_mask, target_mask
     from transformer_lit.model import (
         Transformer,
@@ -58,9 +59,11 @@ HOMES = {
     "UNK": "config",
     "beam_search": "decoding",
     "causal_mask": "masks",
+    "check_solution": "exercises",
     "count_parameters": "model",
     "exact_match": "trainer",
     "fit": "trainer",
+    "fused_loss": "loss",
     "greedy_search": "decoding",
     "label_smoothed_loss": "loss",
     "load_model": "model",
@@ -107,9 +110,11 @@ __all__ = [
     "UNK",
     "beam_search",
     "causal_mask",
+    "check_solution",
     "count_parameters",
     "exact_match",
     "fit",
+    "fused_loss",
     "greedy_search",
     "label_smoothed_loss",
     "load_model",
