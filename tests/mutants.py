@@ -1122,6 +1122,9 @@ def run_tests(folder: str, tests: list[str]) -> None:
     for name in list(os.environ):
         if name.startswith("PYTEST_"):  # nothing from the run around this one
             del os.environ[name]
+    # With it pytest shows every difference in full: of two files of bytes
+    # that takes minutes.
+    os.environ.pop("CI", None)
     with open(f"{folder}/text", "w") as text:
         os.dup2(text.fileno(), 1)
         os.dup2(text.fileno(), 2)
@@ -1175,16 +1178,13 @@ def run(
     if mutant:
         path = copy / f"{mutant.module}.py"
         path.write_text(mutant.source(), encoding="utf-8")
-    for _ in range(2):  # very rarely a forked process hangs: once more then
-        process = processes().Process(
-            target=run_tests, args=(str(folder.resolve()), tests)
-        )
-        process.start()
-        process.join(PATIENCE + 30)
-        process.kill()
-        process.join()
-        if (folder / "outcome").exists():
-            break
+    process = processes().Process(
+        target=run_tests, args=(str(folder.resolve()), tests)
+    )
+    process.start()
+    process.join(PATIENCE + 30)
+    process.kill()
+    process.join()
     outcome = Outcome(text=f"exit code {process.exitcode}\n")
     for name in ("text", "hang"):
         if (folder / name).exists():

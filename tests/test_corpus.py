@@ -185,8 +185,8 @@ def test_pieces_are_learned_from_the_training_text_alone(tmp_path):
     first = prepare(text_corpus(tmp_path))
     valid = [("Ω ñ".encode(), "ß".encode())]
     second = prepare(text_corpus(tmp_path, valid=valid))
-    model = contents(first)["tokenizer.model"]
-    assert contents(second)["tokenizer.model"] == model
+    models = {contents(data)["tokenizer.model"] for data in (first, second)}
+    assert len(models) == 1
 
 
 def test_the_source_is_lowered_before_learning(tmp_path):

@@ -23,16 +23,17 @@ STATUSES = {
     "exact": "they hold as stated, at the paper's sizes or at any",
     "small scale": "measured, on a small model or on little data",
     "formula only": "derived, or recomputed from printed numbers",
-    "not run": "none of these, and the reason stands beside it",
+    "not run": "not tried here; the reason stands beside each",
 }
 KEYS = set("what facts chapter at symbol test status why waits".split())
 HEAD = """\
 # What is covered
 
-Everything that the paper states {cite}`vaswani2017attention`, in its order, and
-what this book does about it: the section that deals with it, the function that
-does it, the test that would fail if it were wrong, and how far that goes. Where
-no test is named, the cells of the section assert it themselves.
+What the paper states {cite}`vaswani2017attention`, in its order, and what this
+book does about it: the section that deals with it, the function or class that
+does it, a test that would fail if that were wrong, and in brackets how far it
+goes. Where no test is named, any check is in the cells of the section itself. The
+name of an item leads to the paper's own words, in the [ledger](ledger.md).
 
 """
 
@@ -55,15 +56,18 @@ def defines(path: Path, name: str) -> bool:
     """Whether a source file defines a name: NAME or CLASS.NAME."""
     node: Any = tree_of(path)
     for part in name.split("."):
-        found = None
-        for child in node.body if node else []:
-            targets = [getattr(child, "target", None)]
-            targets += getattr(child, "targets", [])
-            names = {getattr(child, "name", None)}
-            names |= {getattr(t, "id", None) for t in targets if t}
-            found = child if part in names else found
-        node = found
+        children = node.body if node else []
+        named = [child for child in children if part in names_in(child)]
+        node = named[-1] if named else None
     return node is not None
+
+
+def names_in(statement: ast.stmt) -> set[str | None]:
+    """The names that a statement gives: of a class, a function or a value."""
+    targets = getattr(statement, "targets", [])  # a = b = 1
+    one = getattr(statement, "target", None)  # a: int = 1
+    given = {getattr(target, "id", None) for target in [*targets, one]}
+    return given | {getattr(statement, "name", None)}
 
 
 def places() -> dict[tuple[str, str], Section]:
@@ -143,7 +147,7 @@ def details(
     """Where an item is dealt with, by what, how it is tested; and why not."""
     found = ""
     if "waits" in item:
-        found = f"its chapter, `{item['waits']}`, does not have it yet"
+        found = f"left for the chapter `{item['waits']}`, which is to come"
     elif "chapter" in item and (place := place_of(item, known, used)):
         number = place.title.split(" ")[0].rstrip(".")
         chapter = number if number[0].isdigit() else place.title
@@ -164,7 +168,7 @@ def page() -> str:
     """The page."""
     known, used = places(), uses()
     count = Counter(item.get("status", "not run") for _, item in items())
-    parts = [HEAD, f"Of {count.total()} items\n\n"]
+    parts = [HEAD, f"Of the {count.total()} items,\n\n"]
     for status, meaning in STATUSES.items():
         parts.append(f"* {count[status]} are **{status}**: {meaning}.\n")
     current = ""

@@ -19,9 +19,9 @@ from ledger import Section, prose_of, sections
 
 PAGE = BOOK / "exercises.md"
 LEVELS = {
-    "★": "to see whether you have understood",
-    "★★": "to think about, with pencil and computer",
-    "★★★": "to spend an evening on",
+    "★": "exercises to see whether you have understood",
+    "★★": "exercises to think about, with pencil and computer",
+    "★★★": "exercises to spend an evening on",
 }
 EXERCISE = re.compile(r"\{exercise\} (★*) ?(.*)\n:label: ([\w-]+)")
 REFERENCE = re.compile(r'^ +"(ex-[\w-]+)": Reference\(', re.M)
@@ -31,29 +31,30 @@ WORDS_A_MINUTE = 150
 HEAD = """\
 # Exercises
 
-Each solution is hidden below its exercise, and its code runs with the book.
-Those with a ✓ can judge yours as well: `check_solution` compares it with a
-reference and says [on which input and where it differs](../notebooks/12_exercises.ipynb).
-If you want to know first whether you are ready for the book, take
-[five questions](#how-self-check) and three warm-ups: [a softmax](#ex-check-1),
-[a mean](#ex-check-2), [a sentence](#ex-check-3).
+Each exercise has its solution hidden below it, and the code of the solution is
+executed with the book. For the exercises with a ✓ your own solution can be checked
+too: `check_solution` compares it with a reference and says
+[on which input and where it differs](../notebooks/12_exercises.ipynb). If you want to
+know first whether you are ready for the book, take [five questions](#how-self-check)
+and three warm-ups: [a softmax](#ex-check-1), [a mean](#ex-check-2), [a
+sentence](#ex-check-3).
 
 ## Which ones
 
 [Four ways through the book](../notebooks/00_how_to_read.html#four-readers){.external}
-are described at its beginning. To each belong other exercises.
+are described at its beginning. Each has exercises that suit it.
 
 **To learn**, do one with ★ after every chapter, before you go on, and one with
-★★ a day later. If the second is easy, the chapter has arrived.
+★★ a day later. If the second is easy, you have understood the chapter.
 
 **To teach**, see the notes [below](#exercises-teachers). Those with ★ fit into a
 lesson, those with ★★ into homework. Those with ★★★ can grow into a project.
 
-**To build**, take the ones about faults: a mask that is
-[one place off](#ex-model-2), a mask that is
-[not needed, it seems](#ex-arch-3), a [bias of the padding](#ex-regularization-3),
-a sum [in place of a mean](#ex-optimizer-3), the
-[memory of a cache](#ex-model-3).
+**To build**, take those about what goes wrong in code: a mask that is
+[one place off](#ex-model-2), a mask that
+[seems superfluous](#ex-arch-3), probability that is
+[spent on padding](#ex-regularization-3), a sum
+[in place of a mean](#ex-optimizer-3), and the [memory that a cache takes](#ex-model-3).
 
 **To investigate**, take those with ★★★, and [the experiment](#ex-arch-2) that
 Table 3 does not have.
@@ -62,16 +63,15 @@ TEACHERS = """\
 (exercises-teachers)=
 ## Notes for teachers
 
-Reading times are for the prose alone, at 150 words a minute, which leaves time
-for the formulas. A *guess* is a place where the text stops and asks (look for
-**Before you read on**): let the class commit itself before you scroll. The
-exercises are counted by level. Every chapter can be projected from Colab by the
-rocket at its top. The figures' captions state what they show, so a figure can
-open a lesson by itself.
+The minutes are for reading the prose alone, at 150 words a minute, slow enough to
+take in the formulas. Guessing, and running and changing cells, takes longer. A
+*guess* is a place where the text stops and asks (look for **Before you read on**):
+let everybody in the class answer before you scroll. The exercises are counted by
+level, ★ + ★★ + ★★★. The rocket at the top of a chapter opens it in Colab. The
+caption of each figure states what it shows, so a figure can open a lesson by itself.
 
-Guessing, running and changing cells takes longer than reading. For six lessons
-take the introduction, attention twice, positions, the whole model, and
-translation; for a single one, attention up to the root of $d_k$.
+For six lessons take the introduction, attention (two lessons), positions, the
+whole model, and translation; for a single one, attention up to the root of $d_k$.
 
 """
 

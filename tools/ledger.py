@@ -43,13 +43,15 @@ WORDS = "zero one two three four five six seven eight nine ten".split()
 HEAD = """\
 # Ledger
 
-Every number of the paper that this book states, with the sentence it comes
-from, quoted in at most 25 words {cite}`vaswani2017attention`. A number in a
-chapter links here, and each row links back to the sections that use it; a test
-compares the two. At the end stand the places
-[where the paper disagrees with itself](#ledger-conflicts) and what is
-[often said about it and is not so](#ledger-often-said), each with a link to the
-cells that show it.
+Every number and statement of the paper that this book uses, with the words it
+comes from, at most 25 of them {cite}`vaswani2017attention`. A number of the paper
+in a chapter is a link to its row here, and a check compares the two; each row
+links back to the sections that use it. EN-DE and EN-FR are the paper's two tasks,
+translation from English to German and to French.
+
+At the end stand the places [where the paper disagrees with
+itself](#ledger-conflicts) and what is [often said about it and is not
+so](#ledger-often-said), each with a link to the section that shows it.
 """
 CONFLICT = "[The paper does not agree with itself]"
 CONFLICTS = """\
@@ -112,9 +114,9 @@ def listed(places: list[Section]) -> str:
     """Sections as a line of links, chapter by chapter."""
     parts = []
     for title, group in groupby(places, key=lambda s: s.title):
-        chapter, *_ = group = list(group)
-        whole = chapter._replace(heading=title).link
-        inner = [s.link for s in group if s.heading != title]
+        found = list(group)
+        whole = found[0]._replace(heading=title).link
+        inner = [s.link for s in found if s.heading != title]
         parts.append(whole + (f": {', '.join(inner)}" if inner else ""))
     return "; ".join(parts)
 
@@ -209,7 +211,8 @@ def page(rows: dict[str, Any]) -> str:
         parts.append(f"## {name}\n")
         for row in group:
             value = "" if row["value"] is True else f" {show(row['value'])}"
-            text = f"**{row['id']}**{value} ({row['unit']}). {row['what']}."
+            unit = row["unit"].replace(" (", ", ").replace(")", "")
+            text = f"**{row['id']}**{value} ({unit}): {row['what']}."
             text += f" “{row['quote']}”" if row.get("quote") else ""
             text = text.replace("\\", "\\\\") + "\n\n"
             if "conflict" in row:
@@ -251,7 +254,7 @@ def main() -> int:
     found += [
         f"{name}: no chapter has the label {row['conflict']}"
         for name, row in rows.items()
-        if row.get("conflict", name) not in labels | {name}
+        if "conflict" in row and row["conflict"] not in labels
     ]
     for path in [*texts(), *BOOK.glob("[a-z]*.md")]:
         if path not in (PAGE, COVERAGE):

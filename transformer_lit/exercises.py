@@ -109,7 +109,8 @@ def try_out(answer: Any, reference: Reference) -> str:
     """What is wrong with a function, on the first input where it is."""
     if not callable(answer):
         return f"{kind(answer)}, expected a function"
-    for given in reference.inputs() if reference.inputs else []:
+    inputs = reference.inputs() if reference.inputs else []
+    for given in inputs:
         call = f"for ({', '.join(map(show, given))})"
         mine = [x.clone() if isinstance(x, Tensor) else x for x in given]
         try:
@@ -180,14 +181,17 @@ def numbers(*values: float) -> Callable[[], list[tuple[Any, ...]]]:
     return lambda: [(value,) for value in values]
 
 
+def vectors() -> list[tuple[Any, ...]]:
+    """Two vectors, each as it is, very small, and very large."""
+    scales = (1, 1e-3, 1e3)
+    return [(scale * x,) for x in draws((3,), (16,)) for scale in scales]
+
+
 THREE = 0.005  # three digits are right
 # The right answers, by the label of the exercise.
 REFERENCES: dict[str, Reference] = {
     "ex-arch-1": Reference((1.31072, 118.4), within=THREE),
-    "ex-stacks-3": Reference(
-        rms_norm,
-        lambda: [(x * s,) for x in draws((3,), (16,)) for s in (1, 1e-3, 1e3)],
-    ),
+    "ex-stacks-3": Reference(rms_norm, vectors),
     "ex-stacks-4": Reference(math.exp(-0.5), within=THREE),
     "ex-attention-by-hand": Reference(13.75, within=THREE),
     "ex-attention-variance": Reference(
@@ -267,8 +271,9 @@ def masked_inputs() -> list[tuple[Any, ...]]:
     some = torch.tensor([[True, True, False], [True, False, False]])
     none = torch.tensor([[False] * 3, [True] * 3])
     hidden = torch.where(some[..., None], x, math.inf)
+    whole = torch.ones(1, 3, dtype=torch.bool)
     return [
-        (x[:1, :, :1], some[:1] | True),
+        (x[:1, :, :1], whole),
         (x, some),
         (hidden, some),
         (x, none),
@@ -288,11 +293,14 @@ def sentences() -> list[tuple[Any, ...]]:
     return [(one, torch.tensor([[1, 2]])), (two, ids), (two + 1e3, ids)]
 
 
+def scores() -> list[tuple[Any, ...]]:
+    """A vector, a matrix, and a vector with entries in the ten thousands."""
+    small, matrix, large = draws((2,), (3, 4), (3,))
+    return [(small,), (matrix,), (1e4 * large,)]
+
+
 REFERENCES |= {
-    "ex-check-1": Reference(
-        lambda x: x.softmax(-1),
-        lambda: [*zip(draws((2,), (3, 4))), (draws((3,))[0] * 1e4,)],
-    ),
+    "ex-check-1": Reference(lambda x: x.softmax(-1), scores),
     "ex-check-2": Reference(masked_mean, masked_inputs),
     "ex-check-3": Reference(sentence_log_prob, sentences),
 }
@@ -347,12 +355,14 @@ __all__ = [
     "numbers",
     "pairs",
     "rms_norm",
+    "scores",
     "sentence_log_prob",
     "sentences",
     "show",
     "size",
     "try_out",
     "undo_inputs",
+    "vectors",
     "window_mask",
     "without_pad",
 ]

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model as load_weights
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -314,6 +314,14 @@ def save_model(model: Transformer, folder: str | Path, **about: object) -> None:
     os.replace(config_part, folder / "config.json")
 
 
+def stored_dtype(weights_file: Path) -> torch.dtype:
+    """The type of the numbers in a file: 16 bits, to keep a model small."""
+    with safe_open(weights_file, framework="pt") as file:
+        [name, *_] = file.keys()
+        dtype: torch.dtype = file.get_tensor(name).dtype
+        return dtype
+
+
 def one_line(error: Exception) -> str:
     """An error in at most one line."""
     return shorten(f"{type(error).__name__}: {error}", 160)
@@ -343,13 +351,13 @@ def load_model(folder: str | Path) -> Transformer:
             "model again"
         ) from None
     try:
-        load_weights(model, str(weights_file))
-    except (RuntimeError, SafetensorError) as error:
+        load_weights(model.to(stored_dtype(weights_file)), str(weights_file))
+    except (RuntimeError, ValueError, SafetensorError) as error:
         raise ValueError(
             f"{weights_file} is damaged or belongs to another config.json "
             f"({one_line(error)}); copy or train the model again"
         ) from None
-    return model.eval()
+    return model.float().eval()
 
 
 __all__ = [
@@ -369,5 +377,6 @@ __all__ = [
     "one_line",
     "position_encoding",
     "save_model",
+    "stored_dtype",
     "token_embedding",
 ]

@@ -5,6 +5,7 @@ From book/06_3_parsing.md.
 
 # Written by tools/export.py. Edit the chapter instead.
 
+import math
 import random
 import re
 from collections import Counter
@@ -39,25 +40,19 @@ def bracketed(tree: Tree) -> str:
 
 
 # 06_3_parsing: A treebank of our own
-# What each symbol may become, with weights; behind ^ stands its kind.
+# What each symbol may become, with weights. What stands behind ^ is for the
+# grammar alone: S^gap is an S in the tree.
 GRAMMAR = {
     "S^whole": {"NP-SBJ VP .": 3, "PP^in , NP-SBJ VP .": 1},
     "S": {"NP-SBJ VP": 1},
     "S^gap": {"NP-SBJ^gap VP^short": 1},
-    "NP-SBJ^gap": {"-NONE-": 1},
-    "NP-SBJ": {
-        **{"NNP": 3, "DT NN": 4, "DT JJ NN": 2},
-        **{"NP^one PP^of": 2, "NP^one SBAR^gap": 1},
-    },
-    "NP": {
-        **{"NNP": 2, "DT NN": 4, "DT JJ NN": 2, "DT^many NNS": 2},
-        **{"NP^any PP^of": 2, "NP^one SBAR^gap": 1},
-    },
-    "NP^one": {"DT NN": 2, "DT JJ NN": 1},
-    "NP^any": {"DT NN": 3, "DT JJ NN": 1, "DT^many NNS": 1},
     "VP": {
-        **{"VBZ": 2, "VBZ ADVP": 1, "VBZ^up PRT": 1, "VBZ^that SBAR": 2},
-        **{"VBZ^see NP": 4, "VBZ^see NP PP^with": 3},
+        "VBZ": 2,
+        "VBZ ADVP": 1,
+        "VBZ^up PRT": 1,
+        "VBZ^that SBAR": 2,
+        "VBZ^see NP": 4,
+        "VBZ^see NP PP^with": 3,
     },
     "VP^short": {"VBZ^see NP": 2, "VBZ": 1},
     "SBAR": {"IN^that S": 1},
@@ -68,6 +63,28 @@ GRAMMAR = {
     "PP^of": {"IN^of NP": 1},
     "PP^with": {"IN^with NP": 1},
     "PP^in": {"IN^in NP": 1},
+}
+
+
+GRAMMAR |= {
+    "NP-SBJ": {
+        "NNP": 3,
+        "DT NN": 4,
+        "DT JJ NN": 2,
+        "NP^one PP^of": 2,
+        "NP^one SBAR^gap": 1,
+    },
+    "NP-SBJ^gap": {"-NONE-": 1},
+    "NP": {
+        "NNP": 2,
+        "DT NN": 4,
+        "DT JJ NN": 2,
+        "DT^many NNS": 2,
+        "NP^any PP^of": 2,
+        "NP^one SBAR^gap": 1,
+    },
+    "NP^one": {"DT NN": 2, "DT JJ NN": 1},
+    "NP^any": {"DT NN": 3, "DT JJ NN": 1, "DT^many NNS": 1},
 }
 
 
@@ -90,7 +107,9 @@ LEXICON = {
     "IN^with": "with by",
     "IN^in": "in near",
     "IN^that": "that",
-    **{",": ",", ".": ".", "-NONE-": "*T*"},
+    ",": ",",
+    ".": ".",
+    "-NONE-": "*T*",
 }
 """The words of each tag."""
 
@@ -117,13 +136,20 @@ def phrase_labels(lines: Iterable[str]) -> frozenset[str]:
     return frozenset(token[1:] for token in tokens if token.startswith("/"))
 
 
-MARKS = dict(
-    zip(
-        ", . ? ! `` ` '' : ; -- - ...".split(),
-        ", . . . `` `` '' : : : : :".split(),
-        strict=True,
-    )
-)
+MARKS = {
+    ",": ",",
+    ".": ".",
+    "?": ".",
+    "!": ".",
+    "``": "``",
+    "`": "``",
+    "''": "''",
+    ":": ":",
+    ";": ":",
+    "--": ":",
+    "-": ":",
+    "...": ":",
+}
 """The tag of each word that is nothing but punctuation."""
 
 
@@ -215,6 +241,7 @@ def delinearise(
 
 # 06_3_parsing: Which brackets agree
 # Labels that do not count; a word with such a tag does not count either.
+# They are those of COLLINS.prm, and S1, another name of the top.
 DELETED = frozenset("TOP S1 -NONE- , : `` '' .".split())
 
 # A label that counts as another.
@@ -243,7 +270,8 @@ class Constituents:
         has_label = bool(tree) and isinstance(tree[0], str)
         label, *rest = tree if has_label else ("TOP", *tree)
         if rest and isinstance(rest[0], str):
-            self.length += label != "-NONE-"
+            if label != "-NONE-":
+                self.length += 1
             if label not in DELETED:
                 self.words.append(rest[0])
                 self.tags.append(SAME.get(label, label))
@@ -293,7 +321,7 @@ class BracketCounts:
 
     def __add__(self, other: Self) -> Self:
         pairs = zip(astuple(self), astuple(other), strict=True)
-        return type(self)(*map(sum, pairs))
+        return type(self)(*(one + other for one, other in pairs))
 
 
 class BracketScore(BracketCounts):
@@ -383,7 +411,7 @@ def by_length(
     """
     scores: dict[int, BracketScore] = {}
     for gold, found in zip(golds, founds, strict=True):
-        classes = -(-constituents(gold).length // width)  # rounded up
+        classes = math.ceil(constituents(gold).length / width)
         most = width * max(classes, 1)
         scores[most] = scores.get(most, BracketScore()) + score_tree(
             gold, found
@@ -408,7 +436,8 @@ def right_branching(words: Sequence[Tree], label: str) -> Tree:
             stands outside the phrases.
         label: of all phrases but the whole.
     """
-    inner, end = list(words), list[Tree]()
+    inner = list(words)
+    end: list[Tree] = []
     while len(inner) > 1 and inner[-1][0] in DELETED:
         end.insert(0, inner.pop())
     tree = inner.pop()
