@@ -393,10 +393,10 @@ MUTANTS = [
     Mutant(
         "the tie is lost by loading",
         "model",
-        "    return model.eval()",
+        "    return model.float().eval()",
         "    model.output = token_embedding(model.config)\n"
         "    model.output.load_state_dict(model.src_embedding.state_dict())\n"
-        "    return model.eval()",
+        "    return model.float().eval()",
         "test_embeddings.py::"
         "test_tied_is_one_storage_after_everything_and_untied_is_three[True]",
         "fairseq 743; OpenNMT-tf 363",
@@ -1049,8 +1049,8 @@ MUTANTS = [
     Mutant(
         "a sentence's length without its punctuation",
         "parsing",
-        'self.length += label != "-NONE-"',
-        "self.length += label not in DELETED",
+        'if label != "-NONE-":\n                self.length += 1',
+        "if label not in DELETED:\n                self.length += 1",
         "test_parsing.py::test_the_cut_at_40_counts_marks_but_nothing_empty",
         "-",
     ),
