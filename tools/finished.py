@@ -1,6 +1,5 @@
 """What the records of finished runs share: choosing, scoring, keeping."""
 
-import shutil
 import statistics
 from pathlib import Path
 
@@ -98,9 +97,3 @@ def keep(model: Path, folder: Path, **about: str) -> None:
     translator = tl.Translator.load(model)
     tl.save_model(translator.model.half(), folder, **about)
     translator.vocabulary.save(folder)
-
-
-def emptied(folder: Path) -> Path:
-    """The folder, without what was there."""
-    shutil.rmtree(folder, ignore_errors=True)
-    return folder

@@ -9,12 +9,13 @@ validation split) are kept in results/multi30k/, in 16 bits.
 """
 
 import json
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 from chapters import ROOT
-from finished import averaged, bleu, choose, emptied, history, keep, mean
+from finished import averaged, bleu, choose, history, keep, mean
 from miniature import commit, machine
 from sacremoses import MosesDetokenizer
 
@@ -79,7 +80,8 @@ def main() -> None:
         best = max(range(len(runs)), key=lambda i: found[i]["bleu"]["valid"])
         second = on_raw_text(models[best], data, raw, search)
         about = "research only, as the data are: see Multi30k's terms"
-        keep(models[best], emptied(KEPT), licence=about)
+        shutil.rmtree(KEPT, ignore_errors=True)
+        keep(models[best], KEPT, licence=about)
     means = {
         split: mean([one["bleu"][split] for one in found])
         for split in ("valid", *TESTS)
