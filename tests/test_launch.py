@@ -153,6 +153,15 @@ def test_a_divided_model_divides_its_state_and_nothing_else():
     assert part.hours == whole.hours
 
 
+def test_gradients_stay_whole_until_the_last_turn():
+    device = DEVICES["h200x1"]
+    pair = replace(device, count=2)
+    whole, part = (plan_run(a_run(), pair, sharded=s) for s in (False, True))
+    assert passes_of(a_run().training)[0] > pair.count
+    assert part.memory.gradients == whole.memory.gradients
+    assert part.memory.weights == whole.memory.weights / 2
+
+
 def test_what_does_not_fit_is_said():
     run = RunConfig.load(ROOT / "configs" / "wmt14_en_de_big.toml")
     small = replace(DEVICES["p100x8"], memory=4e9)

@@ -119,3 +119,38 @@ def test_an_update_is_adams_formula():
             want[i] = want[i] - rate * mean / (root + 1e-9)
         for p, value in zip(model.parameters(), want, strict=True):
             torch.testing.assert_close(p.detach(), value, rtol=0, atol=1e-9)
+
+
+# -- The cool-down: ours ------------------------------------------------------
+
+
+@given(st.integers(1, 500), st.data())
+def test_a_cooled_rate_falls_along_a_line_to_zero(steps, data):
+    cooldown = data.draw(st.integers(1, steps))
+    shares = [tl.cooled(step, steps, cooldown) for step in range(1, steps + 2)]
+    before, line = shares[: -cooldown - 1], shares[-cooldown - 1 :]
+    assert before == [1.0] * (steps - cooldown)
+    want = [(cooldown - i) / cooldown for i in range(cooldown + 1)]
+    assert line == pytest.approx(want)
+    assert tl.cooled(steps + 9, steps, cooldown) == 0
+
+
+@given(STEPS, STEPS)
+def test_without_a_cool_down_the_rate_is_the_papers(step, steps):
+    assert tl.cooled(step, steps, 0) == 1
+
+
+@pytest.mark.parametrize("cooldown", [-1, 11])
+def test_an_impossible_cool_down_is_refused(cooldown):
+    with pytest.raises(ValueError, match=f"cooldown={cooldown}.*steps=10"):
+        tl.cooled(1, 10, cooldown)
+
+
+def test_the_scheduler_cools():
+    model = tl.Transformer(tl.TransformerConfig.miniature(9))
+    adam, schedule = tl.noam(model, warmup=4, steps=12, cooldown=5)
+    for step in range(1, 13):
+        want = tl.noam_rate(step, 32, 4) * tl.cooled(step, 12, 5)
+        assert adam.param_groups[0]["lr"] == pytest.approx(want, rel=1e-12)
+        adam.step()
+        schedule.step()

@@ -343,6 +343,7 @@ WRONG = [
     ("factor = 2", 'compile = "no"', r"\[training\] compile='no'.*bool"),
     ("factor = 2", "smoothing = 1.0", r"\[training\] smoothing=1.0"),
     ("factor = 2", 'precision = "f8"', r"\[training\].*'f8'.*fp32, bf16"),
+    ("factor = 2", "cooldown = 11", r"\[training\] cooldown=11 .*steps=10"),
     ("factor = 2", "save_every = 50", r"\[training\] save_every=50.*=100"),
     ("[training]", "[trainings]", r"\[corpus\], \[model\] and \[training\]"),
     ("[corpus]", "corpus = ", r"cannot read .*run.toml"),
@@ -438,6 +439,17 @@ def test_accumulation_changes_nothing(corpus, tmp_path):
         one_update(runs[1], pairs)
     for p, q in zip(*(run.model.parameters() for run in runs), strict=True):
         close(p.detach(), q.detach(), 1e-9)
+
+
+def test_a_run_cools_down_and_the_log_says_so(corpus, tmp_path):
+    recipe = {"steps": 8, "log_every": 1, "valid_every": 8, "cooldown": 4}
+    run = small_run(corpus, **recipe)
+    trained = Trainer(run, tmp_path).fit()
+    rates = [e["rate"] for e in read_log(tmp_path / "log.jsonl") if "rate" in e]
+    shares = [1, 1, 1, 1, 1, 0.75, 0.5, 0.25]
+    want = [s * tl.noam_rate(i, 16, 10) for i, s in enumerate(shares, start=1)]
+    assert rates == pytest.approx(want, rel=1e-12)
+    assert trained.schedule.get_last_lr() == [0]
 
 
 def test_bf16_trains_almost_the_same(corpus, tmp_path):

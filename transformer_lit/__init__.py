@@ -26,7 +26,8 @@ if TYPE_CHECKING:
         load_model,
         save_model,
     )
-    from transformer_lit.optimizer import noam, noam_rate
+    from transformer_lit.optimizer import cooled, noam, noam_rate
+    from transformer_lit.pictures import attention_maps
     from transformer_lit.positions import sinusoids
     from transformer_lit.tokenizer import Subwords
     from transformer_lit.trainer import (
@@ -57,9 +58,11 @@ HOMES = {
     "TransformerConfig": "config",
     "Translator": "translator",
     "UNK": "config",
+    "attention_maps": "pictures",
     "beam_search": "decoding",
     "causal_mask": "masks",
     "check_solution": "exercises",
+    "cooled": "optimizer",
     "count_parameters": "model",
     "exact_match": "trainer",
     "fit": "trainer",
@@ -108,9 +111,11 @@ __all__ = [
     "TransformerConfig",
     "Translator",
     "UNK",
+    "attention_maps",
     "beam_search",
     "causal_mask",
     "check_solution",
+    "cooled",
     "count_parameters",
     "exact_match",
     "fit",

@@ -13,6 +13,7 @@ import tyro
 
 from transformer_lit.config import TABLE_3, TransformerConfig
 from transformer_lit.corpus import prepare, summary
+from transformer_lit.experiments import experiment
 from transformer_lit.model import count_parameters
 from transformer_lit.shell import average, export, score, translate
 from transformer_lit.train import guarded, train
@@ -50,6 +51,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "prepare": prepare_corpus,
     "train": train,
     "params": params,
+    "experiment": experiment,
 }
 
 

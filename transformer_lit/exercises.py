@@ -220,6 +220,10 @@ REFERENCES |= {
             (1e4 * draws((8,))[0], *draws((50, 8), (50, 6), seed=1), 7),
         ],
     ),
+    "ex-complexity-1": Reference(
+        lambda n: (n - 1) / (2 * n), numbers(1, 2, 30, 500)
+    ),
+    "ex-complexity-3": Reference(3, within=0.0),
 }
 
 

@@ -48,12 +48,16 @@ def passes_of(training: TrainConfig) -> tuple[int, int]:
     return max(round(training.tokens / positions), 1), positions
 
 
-def divided(memory: Memory, count: int) -> Memory:
-    """What each of `count` processes keeps when the state is divided."""
+def divided(memory: Memory, count: int, turns: int = 1) -> Memory:
+    """What each of `count` processes keeps when the state is divided.
+
+    Gradients are divided when they are complete: in an update of several
+    batches a process keeps whole ones until its last turn.
+    """
     return replace(
         memory,
         weights=memory.weights / count,
-        gradients=memory.gradients / count,
+        gradients=memory.gradients / (count if turns == 1 else 1),
         optimizer=memory.optimizer / count,
     )
 
@@ -87,12 +91,15 @@ def plan_run(
         accumulate=turns,
         recompute=training.recompute,
     )
+    memory = found.memory
+    if sharded:
+        memory = divided(memory, device.count, turns)
     share = count / (turns * device.count)  # of the turns that do some work
     return replace(
         found,
         tokens=count * positions,
         flops=found.flops * share,
-        memory=divided(found.memory, device.count) if sharded else found.memory,
+        memory=memory,
     )
 
 

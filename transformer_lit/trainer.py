@@ -46,7 +46,7 @@ from transformer_lit.hardware import product_rate, training_flops
 from transformer_lit.loss import fused_loss, label_smoothed_loss
 from transformer_lit.model import Transformer, save_model
 from transformer_lit.numbers import english, german
-from transformer_lit.optimizer import noam, noam_rate
+from transformer_lit.optimizer import cooled, noam, noam_rate
 from transformer_lit.tokenizer import load_vocabulary, write_file
 from transformer_lit.translator import Translator
 
@@ -245,6 +245,7 @@ class TrainConfig:
     Attributes:
         steps: updates in all.
         warmup, factor: of the schedule, section 5.3.
+        cooldown: the last updates, in which the rate falls to 0; ours.
         tokens: about how many tokens on each side make one update.
         positions: what fits a device at once, padding included, on each side.
         smoothing: of the labels, section 5.4.
@@ -266,6 +267,7 @@ class TrainConfig:
     steps: int = 100_000
     warmup: int = 4000
     factor: float = 1.0
+    cooldown: int = 0
     tokens: int = 25_000
     positions: int = 4096
     smoothing: float = 0.1
@@ -297,6 +299,7 @@ def check_training(config: TrainConfig) -> None:
     for name in ("factor", "seed", "patience"):
         if (value := getattr(config, name)) < 0:
             raise ValueError(f"{name}={value!r} must not be below 0")
+    cooled(1, config.steps, config.cooldown)  # refuses an impossible one
     if config.precision not in PRECISIONS:
         names = ", ".join(PRECISIONS)
         raise ValueError(
@@ -444,8 +447,9 @@ class Run:
         if training.recompute:
             recompute_layers(self.model)
         self.shared = processes.share(self.model)
+        end = {"steps": training.steps, "cooldown": training.cooldown}
         self.adam, self.schedule = noam(
-            self.model, training.warmup, training.factor
+            self.model, training.warmup, training.factor, **end
         )
         if training.compile:
             compile_model(self.shared, processes)
@@ -629,7 +633,10 @@ def memory_mb(device: torch.device) -> float:
 def rate_now(run: Run) -> float:
     """The learning rate of the last update."""
     training, d_model = run.config.training, run.model.config.d_model
-    return noam_rate(run.step, d_model, training.warmup, training.factor)
+    share = cooled(run.step, training.steps, training.cooldown)
+    return share * noam_rate(
+        run.step, d_model, training.warmup, training.factor
+    )
 
 
 class Interval:
@@ -784,6 +791,7 @@ def restore_parts(run: Run, checkpoint: Path) -> None:
 
 MAY_CHANGE = (
     "steps",
+    "cooldown",
     "log_every",
     "save_every",
     "valid_every",
