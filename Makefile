@@ -12,7 +12,7 @@ BOOK := _build/html/index.html
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
 	--nbval-sanitize-with tests/nbval.cfg -n 2 --dist loadfile
 
-.PHONY: setup book run check test standalone wheel miniature bench \
+.PHONY: setup book run check test viz standalone wheel miniature bench \
 	bench-quick clean
 .DEFAULT_GOAL := book
 
@@ -33,6 +33,7 @@ book: setup
 	$(call step,write the ledger,$(BIN)/python tools/ledger.py)
 	$(call step,write what is covered,$(BIN)/python tools/coverage.py)
 	$(call step,write the index of exercises,$(BIN)/python tools/exercises.py)
+	$(call step,write the machine,$(BIN)/python tools/viz.py)
 	$(call step,render the book,$(BIN)/jupyter-book build . -q)
 	@printf '== translate "forty two": '
 	@$(BIN)/transformer-lit translate --model numbers forty two
@@ -53,9 +54,10 @@ check: setup
 	$(call step,exercises,$(BIN)/python tools/exercises.py --check)
 	$(call step,ruff,$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .)
 	$(call step,mypy,$(BIN)/mypy)
-	$(call step,codespell,$(BIN)/codespell book transformer_lit tools tests benchmarks *.md)
+	$(call step,codespell,$(BIN)/codespell book viz transformer_lit tools tests benchmarks *.md)
 	$(call step,what nbval does not see and the cost of the import,\
 		$(BIN)/pytest -q tests/test_notebooks.py tests/test_import.py)
+	$(call step,write the machine,$(BIN)/python tools/viz.py)
 	$(call step,render the book and take warnings as errors,$(BIN)/jupyter-book \
 		build . --all -W -n --keep-going -q)
 	$(call step,re-execute the notebooks and compare,OMP_NUM_THREADS=1 \
@@ -63,6 +65,9 @@ check: setup
 
 test: check standalone wheel
 	$(call step,tests,OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup tests)
+
+viz: setup
+	$(call step,write the machine,$(BIN)/python tools/viz.py)
 
 standalone: setup
 	$(call step,standalone notebooks,$(BIN)/python tools/standalone.py)
