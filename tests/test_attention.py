@@ -326,5 +326,6 @@ def test_nothing_but_dropout_reads_whether_it_is_training():
                 found.append((path.name, line))
     assert found == [
         ("attention.py", "p_drop = self.p_drop if self.training else 0.0"),
+        ("modern.py", "p_drop = self.p_drop if self.training else 0.0"),
         ("stacks.py", "draws = self.training and 0 < dropped < LEVELS"),
     ]

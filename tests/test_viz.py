@@ -27,7 +27,6 @@ from transformer_lit.numbers import (
 from transformer_lit.translator import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
 browser = test_browser.browser
 NUMBERS = [0, 7, 42, 100, 999, 1000, 21_021, 999_999]
 NUMBERS += held_out_sample(200 - len(NUMBERS), seed=1)
@@ -38,8 +37,9 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 @pytest.fixture(scope="module")
 def viz():
-    import viz
-
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
+        import viz
     return viz
 
 

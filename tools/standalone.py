@@ -64,6 +64,8 @@ def setup(source: str) -> str:
     ]
     url = CONFIG["repository"]["url"]
     parts = [SETUP.format(version=VERSION, url=url, small=small)]
+    init = f"__version__ = {VERSION!r}\n"  # the whole one, if it is asked for
+    parts.append(f"place('__init__.py', {init!r})")
     for path in files:
         text = quoted(path.read_text(encoding="utf-8"))
         parts.append(f"place({path.name!r}, {text})")
