@@ -11,11 +11,13 @@ import pickle
 import random
 import signal
 import socket
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from transformer_lit.corpus import CorpusConfig
 from transformer_lit.distributed import Sharded
@@ -86,6 +88,9 @@ def fork(
     if child:
         return child
     try:
+        # The lock that came along is shared with the parent. Had a process
+        # been killed while it held it, all others would wait for ever.
+        tqdm.set_lock(threading.RLock())
         output = os.open(
             folder.parent / f"out-{rank}", os.O_WRONLY | os.O_CREAT
         )
