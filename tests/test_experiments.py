@@ -333,6 +333,18 @@ run_study(study, Path(sys.argv[1]), tested=5)
 """
 
 
+def counted_runs(monkeypatch):
+    """Every run from now on, as it is made: updates, seed, size of the test."""
+    calls = []
+
+    def counted(row, seed, tested):
+        calls.append((row.steps, seed, tested))
+        return measure(row, seed, tested)
+
+    monkeypatch.setattr(experiments, "measure", counted)
+    return calls
+
+
 def test_what_was_finished_before_a_kill_is_not_run_again(
     study, tmp_path, monkeypatch
 ):
@@ -348,13 +360,7 @@ def test_what_was_finished_before_a_kill_is_not_run_again(
     finally:
         child.kill()
         child.wait()
-    calls = []
-
-    def counted(row, seed, tested):
-        calls.append((row.steps, seed, tested))
-        return measure(row, seed, tested)
-
-    monkeypatch.setattr(experiments, "measure", counted)
+    calls = counted_runs(monkeypatch)
     again = run_study(study, folder, tested=5)
     # The probe, which has three updates, and the row that the child lacks.
     assert calls == [(3, 0, 20), (3, 0, 5), (3, 1, 5)]
@@ -366,13 +372,7 @@ def test_what_was_finished_before_a_kill_is_not_run_again(
 def test_a_run_that_was_lost_is_run_again(study, tmp_path, monkeypatch):
     whole = run_study(study, tmp_path, tested=5)
     run_file(study.rows["longer"], 1, 5, tmp_path).unlink()
-    calls = []
-
-    def counted(row, seed, tested):
-        calls.append((row.steps, seed, tested))
-        return measure(row, seed, tested)
-
-    monkeypatch.setattr(experiments, "measure", counted)
+    calls = counted_runs(monkeypatch)
     again = run_study(study, tmp_path, tested=5)
     assert calls == [(3, 0, 20), (3, 1, 5)]  # the probe, the lost run
     for one, two in zip(whole["runs"], again["runs"], strict=True):
