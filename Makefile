@@ -12,7 +12,7 @@ BOOK := _build/html/index.html
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
 	--nbval-sanitize-with tests/nbval.cfg -n 2 --dist loadfile
 
-.PHONY: setup book run check test viz standalone wheel miniature bench \
+.PHONY: setup book run check test viz pdf standalone wheel miniature bench \
 	bench-quick clean
 .DEFAULT_GOAL := book
 
@@ -31,7 +31,7 @@ book: setup
 	$(call step,export the package,$(BIN)/python tools/export.py)
 	$(call step,execute the chapters whose code changed,$(BIN)/python tools/run.py)
 	$(call step,write the ledger,$(BIN)/python tools/ledger.py)
-	$(call step,write what is covered,$(BIN)/python tools/coverage.py)
+	$(call step,write what is covered,$(BIN)/python tools/covered.py)
 	$(call step,write the index of exercises,$(BIN)/python tools/exercises.py)
 	$(call step,write the machine,$(BIN)/python tools/viz.py)
 	$(call step,render the book,$(BIN)/jupyter-book build . -q)
@@ -50,7 +50,7 @@ check: setup
 	$(call step,chapters and package agree,$(BIN)/python tools/export.py --check)
 	$(call step,notebooks are up to date,$(BIN)/python tools/run.py --check)
 	$(call step,ledger,$(BIN)/python tools/ledger.py --check)
-	$(call step,what is covered,$(BIN)/python tools/coverage.py --check)
+	$(call step,what is covered,$(BIN)/python tools/covered.py --check)
 	$(call step,exercises,$(BIN)/python tools/exercises.py --check)
 	$(call step,ruff,$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .)
 	$(call step,mypy,$(BIN)/mypy)
@@ -68,6 +68,10 @@ test: check standalone wheel
 
 viz: setup
 	$(call step,write the machine,$(BIN)/python tools/viz.py)
+
+pdf: book
+	$(call step,print the book,$(BIN)/python tools/pdf.py)
+	@echo "The book on paper: file://$(CURDIR)/_build/transformer_lit.pdf"
 
 standalone: setup
 	$(call step,standalone notebooks,$(BIN)/python tools/standalone.py)

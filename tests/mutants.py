@@ -1350,6 +1350,30 @@ MUTANTS = [
         "test_experiments.py::test_the_time_left_is_that_of_the_updates_left",
         "-",
     ),
+    Mutant(
+        "a live figure shows the attention with queries and keys swapped",
+        "viz/kinds",
+        'of_layer.append({"name": head, "weights": shades(weights)})',
+        'of_layer.append({"name": head, "weights": shades(weights.T)})',
+        "test_live_figures.py::test_attention_of_any_model_is_taken",
+        "tensor2tensor #917",
+    ),
+    Mutant(
+        "a live figure hides the past instead of the future",
+        "viz/kinds",
+        "past = causal_mask(T) if causal",
+        "past = causal_mask(T).T if causal",
+        "test_live_figures.py::test_the_masks_are_the_books",
+        "-",
+    ),
+    Mutant(
+        "a live figure scales by d_k instead of its root",
+        "viz/kinds",
+        "(scores, scores / d_k**0.5)",
+        "(scores, scores / d_k)",
+        "test_live_figures.py::test_with_the_scale_the_width_hardly_matters",
+        "-",
+    ),
 ]
 
 

@@ -371,20 +371,26 @@ def test_everyday_is_small_sound_and_says_where_it_comes_from():
         assert f"| {one['sentences']:,} | {one['bleu']} |" in card
 
 
-@pytest.mark.skipif(
+with_data = pytest.mark.skipif(
     not Path(os.environ.get("TRANSFORMER_LIT_DATA", "none")).is_dir(),
     reason="TRANSFORMER_LIT_DATA names no folder of corpora",
 )
+
+
+def lines_of(corpus, name):
+    """The lines of a corpus's file."""
+    with open_text(fetch(corpus, name)) as file:
+        return [line.decode().rstrip("\n") for line in file]
+
+
+@with_data
 def test_everyday_scores_what_its_record_says(tmp_path, monkeypatch):
     monkeypatch.setenv("TRANSFORMER_LIT_CACHE", str(tmp_path))
     record = load_record("everyday")
     chosen = record["chosen_on_dev"]
-    texts = []
-    for language in ("en", "de"):
-        path = fetch("tatoeba", f"tatoeba/dev.en-de.{language}")
-        with open_text(path) as file:
-            texts.append([line.decode().rstrip("\n") for line in file])
-    src, references = texts
+    src, references = (
+        lines_of("tatoeba", f"tatoeba/dev.en-de.{x}") for x in ("en", "de")
+    )
     outputs = tl.Translator.load("everyday").translate(
         src, beam_size=chosen["beam_size"], alpha=chosen["alpha"]
     )

@@ -6,6 +6,9 @@ import functools
 import hashlib
 import http.server
 import json
+import os
+import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 import test_browser
 import torch
+from PIL import Image
 
 from transformer_lit.decoding import beam_search, greedy_search
 from transformer_lit.model import load_model
@@ -185,9 +189,21 @@ def in_torch(model, src, tgt):
     return {name: value[0].numpy() for name, value in found.items()}
 
 
-def test_every_tensor_equals_torch_in_float64(engine, model):
-    exact = load_model(SHIPPED / "numbers")
+def farthest(here, there):
+    """The largest |a - b| / max(1, |b|); where one is infinite, so is the other."""
+    far = 0.0
+    for name, value in here.items():
+        finite = np.isfinite(there[name])
+        np.testing.assert_array_equal(np.isfinite(value), finite, name)
+        a, b = value[finite], there[name][finite]
+        far = max(far, np.max(np.abs(a - b) / np.maximum(1, np.abs(b))))
+    return far
+
+
+def test_every_tensor_equals_torch_in_both_precisions(engine, model):
+    single = load_model(SHIPPED / "numbers")  # as it was trained
     tensors = numbers = 0
+    far = 0.0
     for number in NUMBERS:
         src, pieces = src_ids(number), VOCABULARY.tgt_ids(german(number))
         tgt = [model.config.bos_id, *pieces[:-1]]
@@ -199,14 +215,14 @@ def test_every_tensor_equals_torch_in_float64(engine, model):
             )
             numbers += value.size
         tensors += len(here)
-        if number == 42:  # and the model as it was trained, in float32
-            single = in_torch(exact, src, tgt)
-            for name, value in here.items():
-                np.testing.assert_allclose(
-                    value, single[name], rtol=1e-5, atol=1e-5, err_msg=name
-                )
-    print(f"{tensors} tensors, {numbers} numbers")
+        far = max(far, farthest(here, in_torch(single, src, tgt)))
+    print(
+        f"{len(NUMBERS)} inputs, {tensors} tensors, {numbers} numbers;"
+        f" float32 is at most {far:.1e} off"
+    )
+    assert len(NUMBERS) >= 200
     assert tensors == 118 * len(NUMBERS)
+    assert far <= 1e-5
 
 
 MUTANTS = {
@@ -314,8 +330,19 @@ def test_number_words_and_the_held_out_ones_agree(engine):
         ("999,999", 999_999),
         ("Forty-two", 42),
         ("one hundred and five", 105),
-        ("-1", "out of range"),
-        ("1000000", "out of range"),
+        ("21 042", 21_042),
+        ("21.042", 21_042),
+        (" 0007 ", 7),
+        ("-0", 0),
+        ("-1", "-1 is out of range"),
+        ("−1", "−1 is out of range"),
+        ("1000000", "1000000 is out of range"),
+        ("9" * 500, "9… is out of range"),
+        ("1.5", "“1.5” is no whole number"),
+        ("1e9", "“1e9” is no whole number"),
+        ("<b>7", "no whole number"),
+        ("abc", "“abc” is no number word"),
+        ("a" * 500, "” is no number word"),
         ("zwei", "no number word"),
         ("two forty", "Did you mean “forty two”"),
         ("", "Type a number"),
@@ -326,7 +353,11 @@ def test_what_a_reader_types(engine, text, number):
         "(t) => { try { return TL.readNumber(t) } catch (e) { return e.message } }",
         text,
     )
-    assert here == number or (isinstance(here, str) and str(number) in here)
+    if isinstance(number, int):
+        assert here == number
+    else:
+        assert number in here
+        assert len(here) < 120  # one sentence
 
 
 def test_the_data_is_the_shipped_model(viz, engine, model):
@@ -337,6 +368,9 @@ def test_the_data_is_the_shipped_model(viz, engine, model):
     assert engine.evaluate("TL.model.count") == count
     sizes = [int(np.prod(shape)) for _, shape, _ in data["tensors"]]
     assert sum(sizes) == count
+    text = (ROOT / "book/machine.md").read_text("utf-8")
+    assert f"{count:,} in all" in text
+    assert f"`{data['sha256'][:12]}…`" in text
 
 
 # ---- The page ----
@@ -365,6 +399,22 @@ def opened(browser, file, hash_="", **how):
 def page(browser, page_file):
     tab = opened(browser, page_file)
     yield tab
+    faults, asked = tab.faults, tab.asked
+    tab.context.close()
+    assert faults == []  # whatever the tests did with it
+    assert asked == [page_file.as_uri()]
+
+
+def test_a_script_from_elsewhere_is_seen(browser, page_file, tmp_path):
+    """The mutant of the test below."""
+    text = page_file.read_text("utf-8")
+    far = '<script src="http://127.0.0.1:9/a.js"></script></head>'
+    mutant = tmp_path / "mutant.html"
+    mutant.write_text(text.replace("</head>", far), encoding="utf-8")
+    tab = opened(browser, mutant)
+    assert "http" in mutant.read_text("utf-8")
+    assert any("127.0.0.1:9" in fault for fault in tab.faults)
+    assert tab.asked != [mutant.as_uri()]
     tab.context.close()
 
 
@@ -439,6 +489,35 @@ def test_what_the_mouse_points_at_is_what_is_told(page, camera):
         assert page.locator(".tl-cell strong").inner_text() == cell["value"]
 
 
+def test_a_long_explanation_moves_nothing(browser, page_file):
+    view = {"width": 1000, "height": 800}
+    tab = opened(browser, page_file, "#step-10", viewport=view)
+    height = "TL.page.canvas.offsetHeight"
+    before = tab.evaluate(height)
+    for name in ("encoder.1.self.out", "encoder.1.self.norm", "E"):
+        cursor = {"name": name, "row": 4, "col": 17}
+        tab.evaluate("(cursor) => TL.page.stage.setCursor(cursor)", cursor)
+        assert tab.evaluate(height) == before
+    tab.context.close()
+
+
+def test_keys_say_what_the_mouse_says(page):
+    page.evaluate("TL.page.go(0)")
+    for seed in range(1, 21):
+        cell = page.evaluate(CELLS, [seed * 7919, -0.28, 0.26])
+        page.mouse.move(cell["x"], cell["y"])
+        said = page.locator(".tl-cell").inner_text()
+        page.mouse.move(5, 5)
+        page.locator("canvas").focus()
+        there, back = (
+            ("Right", "Left") if cell["col"] == 0 else ("Left", "Right")
+        )
+        page.keyboard.press(f"Arrow{there}")
+        page.keyboard.press(f"Arrow{back}")
+        assert page.locator(".tl-cell").inner_text() == said
+        assert page.locator(".tl-cell").get_attribute("aria-live") == "polite"
+
+
 PIXEL = """async (cell) => {
   const { stage } = TL.page, ratio = stage.ratio;
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
@@ -467,37 +546,97 @@ def test_what_is_painted_is_the_value(page):
 
 
 WHERE = """() => {
-  const { stage, step } = TL.page, { width, height } = stage.camera;
+  const { page } = TL, { stage } = page, { width, height } = stage.camera;
+  const step = TL.STEPS[page.step], names = page.namesOf(step);
   const shown = stage.blocks.filter((b) => !stage.dimmed(b.name));
   const inside = shown.every((b) => TL.corners(stage.camera, b, b.thick).every(
     ([x, y]) => x >= 0 && y >= 0 && x <= width && y <= height));
-  return [step, stage.focus && stage.focus.size, shown.length > 0 && inside, location.hash];
+  const want = stage.viewOf(names, step.yaw, step.pitch);
+  return {
+    step: page.step,
+    focus: [...(stage.focus || [])].join() === [...(names || [])].join() && (names === null || names.size > 0),
+    camera: Object.keys(want).every((key) => Math.abs(want[key] - stage.camera[key]) < 1e-9),
+    inside: shown.length > 0 && inside,
+    marked: page.sections.findIndex((s) => s.classList.contains("tl-now")),
+    address: location.hash.split("&")[0],
+  };
 }"""
 
 
-def test_the_walk_by_its_buttons(page):
-    steps = page.evaluate("TL.STEPS.length")
+def there(n):
+    """What WHERE gives at step n, counted from 0."""
+    right = {"focus": True, "camera": True, "inside": True}
+    return {"step": n, "marked": n, "address": f"#step-{n + 1}", **right}
+
+
+READ = """(n) => {
+  const { page } = TL, { top } = page.sections[n].getBoundingClientRect();
+  const line = innerWidth < 1000 ? 0.7 : 0.3; // where the eye is
+  scrollTo({ top: top + scrollY - line * innerHeight, behavior: "instant" });
+}"""
+PHONE = {
+    "viewport": {"width": 390, "height": 844},
+    "device_scale_factor": 2,
+    "has_touch": True,
+    "is_mobile": True,
+}
+
+
+@pytest.mark.parametrize("screen", ["wide", "phone"])
+@pytest.mark.parametrize("way", ["buttons", "reading", "links"])
+def test_the_walk(browser, page_file, way, screen):
+    tab = opened(browser, page_file, **(PHONE if screen == "phone" else {}))
+    steps = tab.evaluate("TL.STEPS.length")
     assert steps >= 29
-    assert page.locator("main > section h2").count() == steps
-    page.evaluate("TL.page.go(0)")
+    assert tab.locator("main > section h2").count() == steps
     for n in range(steps):
-        step, focus, inside, address = page.evaluate(WHERE)
-        assert (step, inside) == (n, True)
-        assert focus is None or focus > 0
-        assert address.startswith(f"#step-{n + 1}&n=")
-        if n < steps - 1:
-            page.get_by_role("button", name="Next").click()
-    assert page.get_by_role("button", name="Next").is_disabled()
+        if way == "reading":
+            tab.evaluate(READ, n)
+        elif way == "links":
+            tab.evaluate("(hash) => { location.hash = hash }", f"step-{n + 1}")
+        elif n:
+            tab.get_by_role("button", name="Next").click()
+        tab.wait_for_function(f"TL.page.step === {n}")
+        assert tab.evaluate(WHERE) == there(n)
+    assert tab.get_by_role("button", name="Next").is_disabled()
+    assert tab.faults == []
+    tab.context.close()
 
 
-def test_the_walk_by_reading(page):
-    page.wait_for_function("!TL.page.going")
-    for n in (4, 11, 22):
-        page.evaluate(
-            "(n) => scrollTo(0, TL.page.sections[n].getBoundingClientRect().top + scrollY - 100)",
-            n,
-        )
-        page.wait_for_function(f"TL.page.step === {n}")
+def test_impatience_does_no_harm(browser, page_file):
+    tab = opened(browser, page_file, reduced_motion="no-preference")
+    press = "(name) => TL.page.find(`[name=${name}]`).click()"
+    for name in ["next"] * 22 + ["previous"] * 5 + ["whole", "replay"] * 3:
+        tab.evaluate(press, name)
+    tab.evaluate("TL.page.find('form').number.value = '77'")
+    tab.evaluate("TL.page.read(true)")
+    tab.wait_for_function("!TL.page.stage.tween && !TL.page.going")
+    found = tab.evaluate(WHERE)
+    assert (found["step"], found["camera"], found["inside"]) == (17, True, True)
+    assert tab.faults == []
+    tab.context.close()
+
+
+@pytest.mark.parametrize(
+    ("hash_", "step", "number", "said"),
+    [
+        ("#step-99&n=7", 0, 7, "sieben"),
+        ("#step-0", 0, 21_042, "einundzwanzig"),
+        ("#step-4&n=99999999", 3, 21_042, "out of range"),
+        ("#n=", 0, 21_042, "einundzwanzig"),
+        ("#f-3.1.dmodel", None, 21_042, "einundzwanzig"),
+    ],
+)
+def test_a_bad_address_opens_the_machine(
+    browser, page_file, hash_, step, number, said
+):
+    tab = opened(browser, page_file, hash_)
+    assert tab.evaluate("TL.page.number") == number
+    assert step is None or tab.evaluate("TL.page.step") == step
+    assert said in tab.locator(".tl-said").inner_text()
+    assert tab.evaluate(WHERE)["inside"]
+    assert tab.faults == []
+    tab.context.close()
 
 
 def test_a_link_to_a_step(browser, page_file):
@@ -574,6 +713,24 @@ def test_keys_move_the_cursor_and_leave_the_page_alone(page):
     page.wait_for_function(f"scrollY > {before[0]}")
 
 
+def test_every_move_of_the_mouse_has_a_key(page):
+    page.evaluate("TL.page.go(6)")
+    page.locator("canvas").focus()
+    camera = "(keys) => keys.map((key) => TL.page.stage.camera[key])"
+    for key, back, moved in [
+        ("Shift+ArrowRight", "Shift+ArrowLeft", ["yaw"]),
+        ("Shift+ArrowDown", "Shift+ArrowUp", ["pitch"]),
+        ("a", "d", ["cx"]),
+        ("w", "s", ["cy"]),
+        ("+", "-", ["zoom"]),
+    ]:
+        before = page.evaluate(camera, moved)
+        page.keyboard.press(key)
+        assert page.evaluate(camera, moved) != before, key
+        page.keyboard.press(back)
+        assert page.evaluate(camera, moved) == pytest.approx(before), back
+
+
 def test_the_wheel_is_the_pages(page):
     page.evaluate("TL.page.go(6)")
     page.mouse.move(900, 400)
@@ -597,7 +754,7 @@ def test_the_tab_key_visits_every_control_once_and_gets_out(page):
             break
         seen.append(name)
         page.keyboard.press("Tab")
-    controls = "number draw written CANVAS in out previous next replay whole"
+    controls = "number draw written CANVAS previous next replay whole in out"
     inside = [name for name in seen if name in controls.split()]
     assert inside == controls.split()
     assert "A" in seen or "SUMMARY" in seen
@@ -655,6 +812,17 @@ def test_motion_ends_and_nothing_runs_at_rest(browser, page_file):
     tab.context.close()
 
 
+def test_a_number_typed_while_it_writes_stops_the_writing(browser, page_file):
+    tab = opened(browser, page_file, reduced_motion="no-preference")
+    tab.evaluate("TL.page.go(20)")
+    assert tab.evaluate("!!TL.page.playing")
+    tab.wait_for_function("TL.page.run.tensors['decoder.x'].rows > 1")
+    tab.locator("[name=number]").fill("7")
+    rows = tab.evaluate("TL.page.run.tensors['decoder.x'].rows")
+    assert (rows, tab.evaluate("TL.page.playing")) == (2, None)
+    tab.context.close()
+
+
 def test_reduced_motion_cuts(page):
     page.evaluate("TL.page.go(2)")
     page.evaluate("TL.page.go(9)")
@@ -684,10 +852,36 @@ def test_a_phone(browser, page_file):
     at = tab.evaluate("TL.page.stage.cursor")
     assert at == {key: cell[key] for key in ("name", "row", "col")}
     small = tab.evaluate(
-        """[...document.querySelectorAll('.tl-machine button')]
-           .filter((b) => b.offsetHeight < 44 || b.offsetWidth < 44).length"""
+        """() => {
+          TL.page.more.open = true;
+          return [...document.querySelectorAll("main :is(button, input, select, summary)")]
+            .filter((b) => b.closest("[data-viz], .tl-more, .tl-beam"))
+            .map((b) => [b.name || b.tagName, b.offsetHeight, b.offsetWidth])
+            .filter(([, high, wide]) => high < 44 || wide < 44);
+        }"""
     )
-    assert small == 0
+    assert small == []
+    tab.context.close()
+
+
+def test_a_phone_that_is_turned(browser, page_file):
+    tab = opened(browser, page_file, "#step-8", **PHONE)
+    for width, height in ((844, 390), (390, 844)):
+        tab.set_viewport_size({"width": width, "height": height})
+        tab.wait_for_function(
+            "([w, h]) => innerWidth === w && TL.page.stage.camera.height < h",
+            arg=[width, height],
+        )
+        tab.wait_for_function("!TL.page.going")
+        tab.wait_for_function(
+            "TL.page.canvas.offsetWidth === Math.round(TL.page.stage.camera.width)"
+        )
+        assert tab.evaluate(WHERE) == there(7)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        box = tab.locator("canvas").bounding_box()
+        assert box["height"] > 120
+        assert box["y"] + box["height"] < height
+        assert tab.locator("#step-8 p").first.is_visible()
     tab.context.close()
 
 
@@ -760,6 +954,7 @@ def test_forced_colours_and_print_keep_the_picture(browser, page_file):
     tab.emulate_media(media="print", forced_colors="none")
     assert tab.locator("canvas").bounding_box()["height"] > 200
     assert tab.evaluate(COLOURS) > 1000
+    assert b"/Subtype /Image" in tab.pdf()
     tab.context.close()
 
 
@@ -786,6 +981,56 @@ def test_text_can_be_read(browser, page_file, scheme):
     tab.context.close()
 
 
+PAINTED = """(least) => {
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const contrast = (p, q) => {
+    const [a, b] = [light(p), light(q)].sort((x, y) => y - x);
+    return (a + 0.05) / (b + 0.05);
+  };
+  const hex = (text) => [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
+  const weak = [];
+  let count = 0;
+  const check = (what, p, q) => { count++; if (contrast(p, q) < least) weak.push([what, contrast(p, q)]); };
+  for (const theme of Object.values(TL.THEMES)) {
+    for (const ink of ["ink", "faint", "weight"]) check(ink, hex(theme[ink]), theme.paper);
+    for (const op of ["linear", "softmax"]) {
+      for (let v = -100; v <= 100; v++) {
+        const cell = TL.colour(theme, { op, scale: 100 }, v);
+        check(`${op} ${v}`, TL.inkOn(cell), cell);
+      }
+    }
+    check("masked", TL.inkOn(theme.masked), theme.masked);
+  }
+  return [count, weak];
+}"""
+
+
+def test_what_is_painted_can_be_read(page):
+    count, weak = page.evaluate(PAINTED, 4.5)
+    assert count > 800
+    assert weak == []
+
+
+def test_shares_sum_to_one_and_the_future_gets_none(page):
+    found = page.evaluate(
+        """() => {
+          const shares = Object.values(TL.page.run.tensors).filter((x) => x.op === "softmax");
+          const rows = shares.flatMap((x) => Array.from({ length: x.rows }, (_, i) => x.data.subarray(i * x.cols, (i + 1) * x.cols)));
+          const late = shares.filter((x) => /decoder.*self/.test(x.name)).flatMap(
+            (x) => Array.from(x.data).filter((_, at) => at % x.cols > Math.floor(at / x.cols)));
+          return [rows.length, Math.max(...rows.map((row) => Math.abs(row.reduce((a, b) => a + b) - 1))), late.length, Math.max(...late)];
+        }"""
+    )
+    rows, off, late, most = found
+    assert rows > 100
+    assert off < 1e-12
+    assert late > 100
+    assert most == 0
+
+
 def test_without_scripts_the_walk_can_be_read(browser, page_file):
     context = browser.new_context(java_script_enabled=False)
     tab = context.new_page()
@@ -804,28 +1049,103 @@ def test_every_fact_of_the_walk_is_quoted_in_the_file(page):
     assert page.locator("a.fact").count() >= 40
 
 
+TIMED = """() => {
+  const { page } = TL, { stage } = page, form = page.find("form");
+  const clock = (act) => { const t = performance.now(); act(); return performance.now() - t; };
+  const median = (all) => all.sort((a, b) => a - b)[all.length >> 1];
+  const paint = () => { stage.paint(); stage.context.getImageData(0, 0, 1, 1); };
+  const input = Array.from({ length: 9 }, (_, n) => clock(() => {
+    form.number.value = 999990 + n;
+    page.read(false);
+    paint();
+  }));
+  const frame = Array.from({ length: 31 }, () => clock(() => {
+    stage.tween = {}; // as in a move of the camera: no bars
+    stage.camera.yaw += 0.001;
+    paint();
+  }));
+  const ready = performance.getEntriesByType("navigation")[0].loadEventEnd;
+  return { ready, input: median(input), frame: median(frame) };
+}"""
+# In milliseconds, on an idle machine; ten times as much passes, for others
+# may be at work beside the tests.
+BUDGET = {"ready": 2000, "input": 150, "frame": 33}
+
+
 def test_speed(browser, page_file):
     tab = opened(browser, page_file)
-    timed = tab.evaluate(
-        """() => {
-          const { page } = TL, { stage } = page, form = page.find("form");
-          const clock = (act) => { const t = performance.now(); act(); return performance.now() - t; };
-          const median = (all) => all.sort((a, b) => a - b)[all.length >> 1];
-          const paint = () => { stage.paint(); stage.context.getImageData(0, 0, 1, 1); };
-          const input = median(Array.from({ length: 9 }, (_, n) => clock(() => {
-            form.number.value = 999990 + n;
-            page.read(false);
-            paint();
-          })));
-          const frame = median(Array.from({ length: 31 }, () => clock(() => { stage.turn(1, 0); paint(); })));
-          return { ready: performance.getEntriesByType("navigation")[0].loadEventEnd, input, frame };
-        }"""
+    timed = tab.evaluate(TIMED)
+    cdp = tab.context.new_cdp_session(tab)
+    cdp.send("Emulation.setCPUThrottlingRate", {"rate": 4})
+    print(
+        "budget", BUDGET, "measured", timed, "at a quarter", tab.evaluate(TIMED)
     )
-    print(timed)
-    # Ten times the budgets for an idle machine, 150 and 33: others may work.
-    assert timed["input"] <= 1500
-    assert timed["frame"] <= 330
+    assert all(timed[name] <= 10 * most for name, most in BUDGET.items())
     tab.context.close()
+
+
+# ---- By the rules of others ----
+
+
+def serious(tab):
+    """What axe-core calls serious or worse: the rule and the elements."""
+    found = pytest.importorskip("axe_playwright_python.sync_playwright")
+    report = found.Axe().run(tab).response
+    assert len(report["passes"]) > 10
+    return [
+        (rule["id"], node["target"])
+        for rule in report["violations"]
+        if rule["impact"] in ("serious", "critical")
+        for node in rule["nodes"]
+    ]
+
+
+def opened_for_axe(browser, file, **how):
+    """A page, its formulas set."""
+    how.setdefault("viewport", {"width": 1280, "height": 800})
+    tab = browser.new_context(reduced_motion="reduce", **how).new_page()
+    tab.goto(file.as_uri())
+    tab.wait_for_function("!window.MathJax || MathJax.startup?.promise")
+    tab.evaluate("window.MathJax?.startup?.promise")
+    return tab
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_the_one_file(browser, page_file, scheme):
+    tab = opened_for_axe(browser, page_file, color_scheme=scheme)
+    tab.wait_for_selector("[data-state=ready]")
+    tab.evaluate("TL.page.more.open = true")
+    tab.evaluate("TL.page.go(21)")
+    tab.wait_for_selector(".tl-beam tbody tr")
+    assert serious(tab) == []
+    tab.locator("[name=draw]").evaluate(
+        "(button) => { button.textContent = '' }"
+    )
+    tab.locator("[name=draw]").evaluate("(button) => { button.title = '' }")
+    assert [rule for rule, _ in serious(tab)] == ["button-name"]
+    tab.context.close()
+
+
+FIREFOX = shutil.which("firefox") or shutil.which("firefox-esr")
+
+
+@pytest.mark.skipif(
+    not FIREFOX, reason="no Firefox: apt-get install firefox-esr"
+)
+def test_firefox_paints_it_too(page_file, tmp_path):
+    shot = tmp_path / "shot.png"
+    options = "--headless --no-remote --window-size 1280,800".split()
+    options += ["--profile", str(tmp_path), "--screenshot", str(shot)]
+    subprocess.run(
+        [FIREFOX, *options, page_file.as_uri()],
+        check=True,
+        capture_output=True,
+        timeout=120,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    with Image.open(shot) as picture:
+        stage = picture.convert("RGB").crop((500, 100, 1280, 700))
+    assert len(stage.getcolors(maxcolors=10**6)) > 1000
 
 
 # ---- The page of the book ----
@@ -873,6 +1193,13 @@ def test_the_machine_lives_in_the_book(browser, served, over):
     assert all(url.startswith((root, "data:")) for url in tab.asked)
     assert tab.evaluate("[TL.page.step, TL.page.number]") == [7, 42]
     assert tab.evaluate("TL.page.sections.length === TL.STEPS.length")
+    tab.wait_for_function(
+        "Math.abs(TL.page.sections[7].getBoundingClientRect().top - 100) < 100"
+    )
+    assert "61,504 in all" in tab.locator("article").inner_text()
+    assert tab.evaluate("TL.page.model.sha256.slice(0, 12)") in (
+        tab.locator("article").inner_text()
+    )
     assert tab.locator("figure#machine-stage").is_hidden()
     box = tab.locator("canvas").bounding_box()
     assert box["width"] > 500
@@ -882,6 +1209,17 @@ def test_the_machine_lives_in_the_book(browser, served, over):
     assert not chapters.is_visible()  # to make room
     tab.locator(".primary-toggle").click()
     chapters.wait_for(state="visible")
+    tab.context.close()
+
+
+@built
+@pytest.mark.parametrize(
+    "name",
+    ["book/machine", "notebooks/03_5_positions", "notebooks/01_introduction"],
+)
+def test_axe_finds_nothing_serious(browser, name):
+    tab = opened_for_axe(browser, BUILT.parents[1] / f"{name}.html")
+    assert serious(tab) == []
     tab.context.close()
 
 

@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 BOOK, NOTEBOOKS = ROOT / "book", ROOT / "notebooks"
 PACKAGE = ROOT / "transformer_lit"
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
-IMPORT = re.compile(r"transformer_lit\.(\w+)|^import transformer_lit as", re.M)
+IMPORT = re.compile(
+    r"(?:transformer_lit|\btl)\.(\w+)|^import transformer_lit as", re.M
+)
 
 
 def texts() -> list[Path]:
@@ -69,7 +71,8 @@ def fingerprint(notebook: nbformat.NotebookNode) -> str:
     found = "\n".join(cell.source for cell in code(notebook))
     digest = hashlib.sha256(found.encode())
     for path in closure(found):
-        digest.update(meaning(path.read_text(encoding="utf-8")))
+        text = path.read_text(encoding="utf-8")
+        digest.update(meaning(text) if path.suffix == ".py" else text.encode())
     return digest.hexdigest()[:16]
 
 
@@ -77,10 +80,11 @@ def closure(source: str) -> list[Path]:
     """The files of the modules that a source imports, directly or not."""
     waiting, seen = modules(source), set()
     while waiting:
-        path = PACKAGE / f"{waiting.pop()}.py"
-        if path not in seen and path.exists():
-            seen.add(path)
-            waiting |= modules(path.read_text(encoding="utf-8"))
+        name = waiting.pop()
+        for path in (PACKAGE / f"{name}.py", *PACKAGE.glob(f"{name}/*.*")):
+            if path not in seen and path.exists():
+                seen.add(path)
+                waiting |= modules(path.read_text(encoding="utf-8"))
     return sorted(seen)
 
 

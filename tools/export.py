@@ -6,7 +6,8 @@
 A cell tagged `export` goes to the module that the chapter's front matter
 names (transformer_lit: module: X), one tagged `export:Y` to the module Y.
 The front matter's `api` lists the names that `import transformer_lit as tl`
-offers at the top level. Imports move to the head of a module.
+offers at the top level, beside the packages within it (`tl.viz`), which are
+written by hand. Imports move to the head of a module.
 """
 
 import ast
@@ -31,6 +32,8 @@ LAZY = '''
 
 def __getattr__(name: str) -> Any:
     """Import a name's module when the name is first asked for."""
+    if name in PARTS:
+        return import_module(f"transformer_lit.{name}")
     if name not in HOMES:
         raise AttributeError(f"transformer_lit has no {name!r}")
     return getattr(import_module(f"transformer_lit.{HOMES[name]}"), name)
@@ -38,9 +41,11 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The names of the top level."""
-    return [*globals(), *HOMES]
+    return [*globals(), *HOMES, *PARTS]
 
 '''
+PARTS = sorted(PACKAGE.glob("*/__init__.py"))
+"""The packages within the package; they are written by hand."""
 
 
 @dataclass
@@ -154,6 +159,7 @@ def top_level(modules: dict[str, Module], api: list[str]) -> str:
             sys.exit(f"api name {name}: exported by {found or 'no module'}")
         lines.append(f"    from transformer_lit.{found[0]} import {name}")
         homes += f'    "{name}": "{found[0]}",\n'
+    parts = "".join(f'"{p.parent.name}", ' for p in PARTS)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return tidy(
         f"{ABOUT}\n{MARK}\n\n"
@@ -164,6 +170,8 @@ def top_level(modules: dict[str, Module], api: list[str]) -> str:
         + f'\n\n__version__ = "{project["version"]}"\n\n'
         + f"HOMES = {{\n{homes}}}\n"
         + '"""The module in which each name of the top level is at home."""\n'
+        + f"PARTS = ({parts})\n"
+        + '"""Packages within this one."""\n'
         + LAZY
         + f"\n__all__ = [\n{every(api)}]\n"
     )

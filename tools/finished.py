@@ -11,7 +11,7 @@ from transformer_lit.trainer import read_log
 
 SEARCHES = [
     {"beam_size": beam_size, "alpha": alpha}
-    for beam_size, alpha in ((4, 0.6), (5, 0.6), (5, 1.0))
+    for beam_size, alpha in ((4, 0.6), (5, 0.6), (5, 1.0), (5, 1.4))
 ]
 
 

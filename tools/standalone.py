@@ -68,7 +68,7 @@ def setup(source: str) -> str:
     parts.append(f"place('__init__.py', {init!r})")
     for path in files:
         text = quoted(path.read_text(encoding="utf-8"))
-        parts.append(f"place({path.name!r}, {text})")
+        parts.append(f"place({path.relative_to(PACKAGE).as_posix()!r}, {text})")
     data = carried(source) if PACKAGE / "translator.py" in files else []
     if "corpora.json" in everything:
         data.append(PACKAGE / "corpora.json")

@@ -142,7 +142,6 @@ def picture() -> None:
         tab = browser.new_page(viewport=view, reduced_motion="reduce")
         tab.goto((EXTRA / "machine.html").as_uri())
         tab.wait_for_selector("[data-state=ready]")
-        tab.add_style_tag(content=".tl-zoom { display: none !important }")
         tab.wait_for_timeout(500)
         tab.locator("canvas").screenshot(path=file)
         browser.close()

@@ -80,10 +80,14 @@ HOMES = {
     "target_mask": "masks",
 }
 """The module in which each name of the top level is at home."""
+PARTS = ("viz",)
+"""Packages within this one."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a name's module when the name is first asked for."""
+    if name in PARTS:
+        return import_module(f"transformer_lit.{name}")
     if name not in HOMES:
         raise AttributeError(f"transformer_lit has no {name!r}")
     return getattr(import_module(f"transformer_lit.{HOMES[name]}"), name)
@@ -91,7 +95,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The names of the top level."""
-    return [*globals(), *HOMES]
+    return [*globals(), *HOMES, *PARTS]
 
 
 __all__ = [

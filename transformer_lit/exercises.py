@@ -263,6 +263,61 @@ REFERENCES |= {
 }
 
 
+def linear_states(a: Tensor, b: Tensor) -> Tensor:
+    """h_t = a_t h_(t-1) + b_t from h_0 = 0, one after the other; [n, D]."""
+    states = [torch.zeros_like(b[0])]
+    for a_t, b_t in zip(a, b, strict=True):
+        states.append(a_t * states[-1] + b_t)
+    return torch.stack(states[1:])
+
+
+def masked_attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Formula (1) for the keys that may be seen, row by row; mask [T, S]."""
+    rows = zip(q, mask, strict=True)
+    return torch.cat([attend(x[None], k[may], v[may]) for x, may in rows])
+
+
+REFERENCES |= {
+    "ex-intro-1": Reference(8, within=0.0),
+    "ex-intro-3": Reference(
+        linear_states,
+        lambda: (
+            [draws((1, 1), (1, 1)), draws((2, 1), (2, 1))]
+            + [draws((n, 3), (n, 3)) for n in (4, 7, 16)]
+        ),
+    ),
+    "ex-model-1": Reference(86_208, within=THREE),
+    "ex-data-1": Reference((65, 64), within=0.0),
+    "ex-hardware-1": Reference(20.58, within=THREE),
+    "ex-translation-1": Reference(0.6, within=THREE),
+    "ex-translation-3": Reference(0.4937, within=THREE),
+}
+
+
+REFERENCES |= {
+    "ex-variations-1": Reference((20, 50), within=THREE),
+    "ex-variations-2": Reference(1.5835, within=THREE),
+    "ex-parsing-1": Reference(lambda n: 3 * n - 2, numbers(2, 3, 40)),
+    "ex-modern-1": Reference((20, 80, 640), within=0.0),
+    "ex-mistakes-1": Reference(
+        masked_attend,
+        lambda: [
+            (*draws((2, 2), (2, 2), (2, 1)), window_mask(2, 2)),
+            (*draws((6, 8), (6, 8), (6, 5)), window_mask(6, 6)),
+            (*draws((6, 8), (6, 8), (6, 5), seed=1), window_mask(6, 1)),
+        ],
+    ),
+    "ex-launch-1": Reference(
+        lambda batches, processes: (
+            batches / (math.ceil(batches / processes) * processes)
+        ),
+        lambda: [(8, 8), (10, 8), (1, 4), (33, 16)],
+    ),
+    "ex-launch-2": Reference(4, within=0.0),
+    "ex-inconsistencies-1": Reference((1.985, 2.095), within=0.001),
+}
+
+
 def masked_mean(x: Tensor, real: Tensor) -> Tensor:
     """[B, T, D] and [B, T] bool -> [B, D]: the mean over the real tokens."""
     total = torch.where(real[..., None], x, 0).sum(1)
@@ -354,6 +409,8 @@ __all__ = [
     "entry_difference",
     "kind",
     "larger_first",
+    "linear_states",
+    "masked_attend",
     "masked_inputs",
     "masked_mean",
     "numbers",

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from transformer_lit.attention import (
     HeadMaps,
+    MultiHeadAttention,
     glorot,
     is_empty,
     merge_heads,
@@ -193,7 +194,7 @@ def biased_attention(
     return weights @ v, weights
 
 
-class SelfAttention(HeadMaps):
+class SelfAttention(MultiHeadAttention):
     """Multi-head self-attention whose middle, `mix`, can be replaced.
 
     The queries belong to the last T of the S positions of the keys: T is S
@@ -245,12 +246,6 @@ class SelfAttention(HeadMaps):
         if maps is not None:
             maps.append(weights)
         return self.w_o(merge_heads(mixed))
-
-    def forward(
-        self, x: Tensor, memory: Tensor, mask: Tensor | None = None
-    ) -> Tensor:
-        """Queries from x [B, T, D], keys and values from memory [B, S, D]."""
-        return self.attend(x, *self.keys_values(memory), mask)
 
 
 # 07_what_survived: Rotary positions: turn query and key

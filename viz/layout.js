@@ -8,6 +8,7 @@
   const DECODER = 304; // where the decoder begins
   const TALL = 2; // the height of a token's row
   const NAMES = 9; // room for the tokens at the left of a table
+  const EDGE = 10; // pixels that stay free around what a step shows
 
   // The blocks of a run and the lines between them. A block shows columns
   // col0 to col0 + cols of one tensor, its top left corner at (x, y), its cells
@@ -124,13 +125,27 @@
     put("E", 250, low - 12);
     const { x: cx, top } = middle(last), table = model.weights["E.T"].cols;
     const left = cx - table / 2;
-    put("probabilities", left, put("logits", left, put("E.T", left, top + 10) + 2) + 3);
+    put("probabilities", left, put("logits", left, put("E.T", left, top + 10) + 2) + 7);
     line("flow", [cx, top], [cx, top + 10]);
     const out = middle("probabilities"), back = middle("decoder.embedded"), side = out.right + 45;
     line("loop", [out.right, (out.top + out.bottom) / 2], [side, (out.top + out.bottom) / 2], [side, back.bottom - 8], [back.x, back.bottom - 8], [back.x, back.bottom]);
     for (const name of ["encoder", "decoder"]) threads(name);
     arcs();
-    return { blocks, lines };
+    return { blocks, lines, signs: signs() };
+
+    // What stands on the whole machine in words; `at`: which end is at (x, y).
+    function signs() {
+      const inputs = low + high / 2, found = [
+        { text: "Encoder", strong: true, x: 0, y: inputs },
+        { text: "Decoder", strong: true, x: DECODER + 5 * D, y: inputs },
+        { text: "next token", at: "right", x: left - 4, y: out.bottom },
+        { text: "E", x: middle("E").right + 4, y: low - 8 },
+      ];
+      for (let n = 1; n <= model.config.n_layers; n++) {
+        for (const x of [2, DECODER + 2]) found.push({ text: `layer ${n}`, x, y: (n - 1) * pitch + 60 + 3 * high });
+      }
+      return found;
+    }
 
     // From the rows of E to the tokens that they stand for.
     function threads(name) {
@@ -202,19 +217,29 @@
     return [Math.tan(yaw) / sx, Math.tan(pitch) / Math.cos(yaw) / sy];
   }
 
-  // The camera that shows these blocks whole, with margins in pixels.
-  function fit(blocks, view, [across, along] = [Math.min(78, view.width / 8), 40]) {
-    const camera = { ...view, cx: 0, cy: 0, zoom: 1 };
-    const flat = blocks.flatMap((b) => corners(camera, b));
-    const span = (n) => {
-      const all = flat.map((p) => p[n] - (n ? view.height : view.width) / 2);
-      return [Math.min(...all), Math.max(...all)];
+  // The nearest camera that shows these blocks whole. `beside` gives the pixels
+  // that a block's words need at a zoom: [left, right, above, below].
+  function fit(blocks, view, beside = () => [0, 0, 0, 0]) {
+    const size = [view.width, view.height], start = { ...view, cx: 0, cy: 0, zoom: 1 };
+    const flat = blocks.map((b) => [...corners(start, b), ...corners(start, b, b.thick || 0)]);
+    // From the first to the last pixel across (n = 0) or down (n = 1).
+    const span = (n, zoom) => {
+      const ends = flat.map((points, k) => {
+        const all = points.map((p) => (p[n] - size[n] / 2) * zoom), words = beside(blocks[k], zoom);
+        return [Math.min(...all) - words[2 * n], Math.max(...all) + words[2 * n + 1]];
+      });
+      return [Math.min(...ends.map((e) => e[0])), Math.max(...ends.map((e) => e[1]))];
     };
-    const [[x0, x1], [y0, y1]] = [span(0), span(1)];
-    camera.zoom = Math.min((view.width - 2 * across) / (x1 - x0), (view.height - 2 * along) / (y1 - y0), 40);
-    camera.cx = (x0 + x1) / 2 / Math.cos(view.yaw);
-    camera.cy = -((y0 + y1) / 2 + camera.cx * Math.sin(view.yaw) * Math.sin(view.pitch)) / Math.cos(view.pitch);
-    return camera;
+    let [zoom, most] = [0.1, 40];
+    for (let n = 0; n < 20; n++) {
+      const between = Math.sqrt(zoom * most);
+      const fits = [0, 1].every((axis) => { const [from, to] = span(axis, between); return to - from <= size[axis] - 2 * EDGE; });
+      [zoom, most] = fits ? [between, most] : [zoom, between];
+    }
+    const [x, y] = [0, 1].map((axis) => span(axis, zoom).reduce((a, b) => a + b) / 2 / zoom);
+    const cx = x / Math.cos(view.yaw);
+    const cy = -(y + cx * Math.sin(view.yaw) * Math.sin(view.pitch)) / Math.cos(view.pitch);
+    return { ...view, cx, cy, zoom };
   }
 
   Object.assign(TL, { layout, project, affine, unproject, corners, spot, slope, fit });

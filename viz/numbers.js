@@ -42,24 +42,26 @@
   // The number that a reader typed, in digits or in words; an Error says what
   // is wrong with it.
   function readNumber(text) {
-    const digits = text.replace(/[\s,.'_]/g, "");
-    if (!digits) throw new Error("Type a number from 0 to 999,999.");
+    const trimmed = text.trim(), shown = trimmed.length > 30 ? `${trimmed.slice(0, 30)}…` : trimmed;
+    if (!trimmed) throw new Error("Type a number from 0 to 999,999.");
+    const digits = trimmed.replace(/^[−–]/, "-").replace(/(\d)[\s,.'_](?=\d{3}(?!\d))/g, "$1"); // 21,042 or 21 042
     if (/^[+-]?\d+$/.test(digits)) {
       const n = Number(digits);
-      if (n >= 0 && n < LIMIT) return n;
-      throw new Error(`${text.trim()} is out of range: this model reads 0 to 999,999.`);
+      if (n >= 0 && n < LIMIT) return Math.abs(n); // -0
+      throw new Error(`${shown} is out of range: this model reads 0 to 999,999.`);
     }
+    if (/\d/.test(digits)) throw new Error(`“${shown}” is no whole number: type one from 0 to 999,999.`);
     const words = text.toLowerCase().split(/[\s,-]+/).filter((w) => w && w !== "and");
     const known = [...UNITS, ...TENS, "hundred", "thousand"];
     for (const word of words) {
       if (!known.includes(word)) {
-        throw new Error(`“${word}” is no number word: type a number in digits or in English words.`);
+        throw new Error(`“${word.slice(0, 30)}” is no number word: type a number in digits or in English words.`);
       }
     }
     const n = value(words);
     if (n < LIMIT && english(n).join(" ") === words.join(" ")) return n;
     const hint = n < LIMIT ? ` Did you mean “${english(n).join(" ")}”?` : "";
-    throw new Error(`“${text.trim()}” names no number.${hint}`);
+    throw new Error(`“${shown}” names no number.${hint}`);
   }
 
   // Whether a number is kept for testing: the model never trained on it.

@@ -11,16 +11,19 @@
     </form>
     <div class="tl-view">
       <canvas tabindex="0" role="img"></canvas>
-      <div class="tl-zoom"><button type="button" name="in" aria-label="Zoom in">+</button><button type="button" name="out" aria-label="Zoom out">−</button></div>
     </div>
-    <div class="tl-cell" role="status" aria-live="polite"></div>
+    <div class="tl-cell" role="status" aria-live="polite" tabindex="0"></div>
     <nav class="tl-nav" aria-label="Steps">
-      <button type="button" name="previous">← Previous</button>
+      <button type="button" name="previous">←<span> Previous</span></button>
       <span class="tl-step"></span>
-      <button type="button" name="next">Next →</button>
-      <button type="button" name="replay">Replay</button>
-      <button type="button" name="whole">Whole</button>
+      <button type="button" name="next"><span>Next </span>→</button>
+      <button type="button" name="replay" title="This step again, from its side">Replay</button>
+      <button type="button" name="whole" title="The whole machine">Whole</button>
+      <button type="button" name="in" aria-label="Zoom in">+</button>
+      <button type="button" name="out" aria-label="Zoom out">−</button>
     </nav>`;
+  // Text beside the stage; else it is below. As in machine.css.
+  const WIDE = "(min-width: 1000px), (min-width: 640px) and (max-height: 500px)";
   const MORE = `
     <summary>The numbers as a table</summary>
     <p><label>Matrix <select></select></label> <button type="button">Copy as text</button></p>
@@ -54,13 +57,9 @@
       style.textContent = TL.style;
       document.head.append(style);
       document.documentElement.classList.add("tl-page");
-      const header = document.querySelector(".bd-header-article"); // the book's
-      if (header) this.walk.style.setProperty("--tl-top", `${header.offsetHeight}px`);
       this.walk.classList.add("tl-walk");
       this.root.classList.add("tl-machine");
       this.root.innerHTML = `<div class="tl-stick">${HTML}</div>`;
-      const above = this.root.getBoundingClientRect().top + scrollY; // the stage ends with the window
-      this.walk.style.setProperty("--tl-room", `${matchMedia("(min-width: 1000px)").matches ? above : 0}px`);
       this.more = document.createElement("details");
       this.more.className = "tl-more";
       this.more.innerHTML = MORE;
@@ -73,6 +72,7 @@
       this.canvas = this.find("canvas");
       this.stage = new TL.Stage(this.canvas, { onCursor: (cursor, spoken) => this.tell(spoken) });
       this.stage.onResize = () => this.resize();
+      this.makeRoom();
       this.listen();
       this.followTheme();
     }
@@ -90,8 +90,9 @@
       on("previous", () => this.go(this.step - 1));
       on("next", () => this.go(this.step + 1));
       on("replay", () => this.show(this.step));
-      on("whole", () => this.stage.show(null, this.stage.viewOf(null, -0.3, 0.34)));
+      on("whole", () => this.stage.look(null, -0.3, 0.34));
       window.addEventListener("hashchange", () => this.readHash());
+      window.addEventListener("resize", () => this.makeRoom());
       this.more.addEventListener("toggle", () => this.table());
       const select = this.more.querySelector("select");
       select.addEventListener("change", () => this.stage.setCursor({ name: select.value, row: 0, col: 0 }, { follow: true }));
@@ -104,19 +105,27 @@
       this.watch();
     }
 
+    // The stage stands below the book's header and ends with the window.
+    makeRoom() {
+      const header = document.querySelector(".bd-header-article"), { style } = this.walk;
+      const above = matchMedia(WIDE).matches ? this.root.getBoundingClientRect().top + scrollY : 0;
+      style.setProperty("--tl-top", `${header ? header.offsetHeight : 0}px`);
+      style.setProperty("--tl-room", `${above}px`);
+    }
+
     // The section that is being read sets the step.
     watch() {
-      const narrow = matchMedia("(max-width: 999px)");
+      const wide = matchMedia(WIDE);
       const start = () => {
         this.observer?.disconnect();
         this.observer = new IntersectionObserver((entries) => {
           for (const { isIntersecting, target } of entries) {
             if (isIntersecting && !this.going) this.show(this.sections.indexOf(target));
           }
-        }, { rootMargin: narrow.matches ? "-76% 0px -22% 0px" : "-38% 0px -60% 0px" });
+        }, { rootMargin: wide.matches ? "-38% 0px -60% 0px" : "-76% 0px -22% 0px" });
         this.sections.forEach((section) => this.observer.observe(section));
       };
-      narrow.addEventListener("change", start);
+      wide.addEventListener("change", start);
       start();
     }
 
@@ -134,21 +143,31 @@
 
     // ---- The number ----
 
+    // What stands in the field; a sentence where it is no number.
     read(done) {
       const { number } = this.find("form");
+      let n;
       try {
-        this.number = TL.readNumber(number.value);
+        n = TL.readNumber(number.value);
       } catch (error) {
         number.setAttribute("aria-invalid", "true");
         this.find(".tl-said").textContent = error.message;
         return;
       }
       number.removeAttribute("aria-invalid");
-      this.src = TL.sourceIds(this.number, this.model.tokens, this.model.config);
-      this.best = TL.greedy(this.model, this.src);
-      this.compute(this.best.tokens.length + 1);
-      if (this.beamSeen) this.beam();
+      this.use(n);
       if (done) this.writeHash(true);
+    }
+
+    use(n) {
+      this.stopPlay();
+      this.number = n;
+      this.src = TL.sourceIds(n, this.model.tokens, this.model.config);
+      this.best = TL.greedy(this.model, this.src);
+      const { room } = this;
+      this.compute(this.best.tokens.length + 1);
+      if (this.room !== room) this.aim(true); // the blocks have moved
+      if (this.beamSeen) this.beam();
     }
 
     // The whole run, with the first `written` tokens written.
@@ -161,7 +180,8 @@
       const held = TL.isHeldOut(this.number) ? ", never trained on" : "";
       const word = this.best.tokens.slice(0, written).map((id) => tokens[id]).join("");
       this.find(".tl-said").textContent = `${TL.english(this.number).join(" ")}${held} → ${word}`;
-      this.stage.setScene(TL.layout(this.run, this.model, Math.max(this.src.length, Number(form.written.max))), this.run);
+      this.room = Math.max(this.src.length, this.best.tokens.length + 1);
+      this.stage.setScene(TL.layout(this.run, this.model, this.room), this.run);
       this.stage.truth = [...this.best.tokens, this.model.config.eos_id];
       const { cursor } = this.stage, kept = cursor && (this.run.tensors[cursor.name] || this.model.weights[cursor.name]);
       if (kept) {
@@ -188,11 +208,10 @@
       this.find(".tl-step").textContent = `${n + 1} of ${TL.STEPS.length}`;
       this.find("[name=previous]").disabled = n === 0;
       this.find("[name=next]").disabled = n === TL.STEPS.length - 1;
-      this.stage.overlay = step.overlay;
-      const names = this.namesOf(step);
-      this.stage.show(names, this.stage.viewOf(names, step.yaw, step.pitch), animate);
+      Object.assign(this.stage, { overlay: step.overlay, trace: step.trace });
+      this.aim(animate);
       this.stage.setCursor(step.cursor ? this.inside(step.cursor) : null);
-      this.canvas.setAttribute("aria-label", `The machine: ${this.sections[n].querySelector("h2").textContent.replace("#", "")}. Arrow keys move a cursor from number to number, Page keys from matrix to matrix.`);
+      this.canvas.setAttribute("aria-label", `The machine: ${this.sections[n].querySelector("h2").textContent.replace("#", "")}. Arrow keys move a cursor from number to number, Page keys from matrix to matrix; with Shift the arrows turn the machine, W A S D move it, plus and minus zoom.`);
       if (step.play && animate && !this.stage.motion.matches) this.play();
       if (changed) this.writeHash();
     }
@@ -231,11 +250,18 @@
       if (this.run.tensors["decoder.x"].rows <= this.best.tokens.length) this.compute(this.best.tokens.length + 1);
     }
 
+    // The camera goes where the step wants it.
+    aim(animate) {
+      const step = TL.STEPS[this.step];
+      if (step) this.stage.look(this.namesOf(step), step.yaw, step.pitch, animate);
+    }
+
+    // A new width breaks the lines anew: what is read stays where it was.
     resize() {
+      const { width } = this.stage.camera;
       this.stage.resize();
-      if (this.step < 0) return;
-      const step = TL.STEPS[this.step], names = this.namesOf(step);
-      this.stage.show(names, this.stage.viewOf(names, step.yaw, step.pitch), false);
+      this.aim(false);
+      if (scrollY && this.stage.camera.width !== width) this.go(this.step);
     }
 
     // ---- The address holds the state ----
@@ -248,12 +274,12 @@
 
     readHash(first) {
       const step = /step-(\d+)/.exec(location.hash), n = /n=(\d+)/.exec(location.hash);
-      if (first || (n && Number(n[1]) !== this.number)) {
-        this.find("form").number.value = n ? n[1] : 21042;
-        this.read(false);
-      }
+      if (first) this.use(21042);
+      if (first || n) this.find("form").number.value = n ? n[1] : this.number;
+      if (n && Number(n[1]) !== this.number) this.read(false);
       if (first) this.stage.resize();
       if (step) this.go(Number(step[1]) - 1);
+      if (step && first) window.addEventListener("load", () => this.go(this.step)); // till then the page may move
       if (first && this.step < 0) this.show(0, false);
     }
 

@@ -55,6 +55,12 @@
 
   const css = (rgb, shade = 1) => `rgb(${rgb.map((v) => Math.round(v * shade)).join(" ")})`;
 
+  // Black or white, whichever is read better on a colour.
+  function inkOn(rgb) {
+    const [r, g, b] = rgb.map((v) => (v / 255) ** 2.2); // as bright as the eye has it
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? [0, 0, 0] : [255, 255, 255];
+  }
+
   // A number from 0 to 1 that looks random and is the same each time.
   const draw = (n) => Math.abs(Math.sin(n * 12.9898) * 43758.5453) % 1;
 
@@ -69,8 +75,10 @@
       for (const line of this.lines) if (line.kind !== "arc") this.paintLine(line);
       for (const block of this.blocks) if (this.inView(block)) this.paintBlock(block);
       for (const line of this.lines) if (line.kind === "arc") this.paintArc(line);
-      for (const block of this.blocks) if (this.inView(block)) this.paintText(block);
       for (const block of this.blocks) if (this.overlay && this.inView(block)) this.paintOverlay(block);
+      this.named = []; // where a name stands already
+      for (const block of this.blocks) if (this.inView(block)) this.paintText(block);
+      if (!this.focus) this.signs.forEach((sign) => this.paintSign(sign));
       if (this.cursor) this.paintCursor();
       this.canvas.dataset.frames = Number(this.canvas.dataset.frames || 0) + 1;
     }
@@ -147,6 +155,7 @@
       const wide = { flow: 1, residual: 1.6, memory: 1.6, loop: 1.4, thread: 0.25 }[kind];
       ctx.lineWidth = Math.max(kind === "thread" ? 0.4 : 0.8, Math.min(3, wide * camera.zoom * 0.55));
       ctx.globalAlpha = kind === "thread" ? 0.5 : this.focus ? 0.6 : 0.9;
+      if (kind === this.trace) [ctx.lineWidth, ctx.globalAlpha] = [Math.max(1.2, 1.5 * ctx.lineWidth), 1];
       ctx.setLineDash(kind === "loop" ? [6, 5] : []);
       ctx.lineJoin = "round";
       ctx.stroke();
@@ -214,8 +223,7 @@
       if (this.dimmed(block.name)) return;
       const { camera, theme } = this, { rows, cols } = TL.axes(this.run, block.name), tall = camera.zoom * block.sy;
       if (this.focus || camera.zoom > 2.2) this.paintName(block);
-      const beside = /\.weights\.\d$/.test(block.name) && !this.dimmed(block.name.replace("weights", "scores"));
-      if (rows && block.col0 === 0 && tall >= 7.5 && !beside) {
+      if (rows && this.hasRows(block, camera.zoom)) {
         this.font(Math.min(13, tall * 0.8), "right");
         for (let i = 0; i < block.rows; i++) {
           const [x, y] = TL.spot(camera, block, 0, i + 0.5);
@@ -223,7 +231,7 @@
         }
       }
       const wide = camera.zoom * block.sx;
-      if (cols && wide >= (block.cols < 20 ? 6.5 : 11)) {
+      if (cols && this.hasCols(block, camera.zoom)) {
         this.font(Math.max(9, Math.min(12, wide * 0.8)), "right");
         for (let j = 0; j < block.cols; j++) {
           const [x, y] = TL.spot(camera, block, j + 0.5, block.rows);
@@ -246,26 +254,88 @@
       if (this.marks && wide >= 13) this.paintMarks(block);
     }
 
-    // The name stands above what has a neighbour, below its weights, and to
-    // the right of everything else; W^Q gets its superscript.
+    // Whether there is room for the tokens of the rows; tables side by side
+    // have them once.
+    hasRows({ name, col0, sy }, zoom) {
+      const second = /\.weights\.\d$/.test(name) && !this.dimmed(name.replace("weights", "scores"));
+      return col0 === 0 && zoom * sy >= 7.5 && !second;
+    }
+
+    hasCols({ cols, sx }, zoom) {
+      return zoom * sx >= (cols < 20 ? 6.5 : 11);
+    }
+
+    // Where a block's name stands: above what has a neighbour, below its
+    // weights, to the right of everything else; null: it has none.
+    placeOf({ name, tensor, col0, last }) {
+      if (tensor.rows === 1 && tensor.op === "weight") return null;
+      if (/\.[qkv]$|\.(scores|weights)\.\d$|\.(embedded|positions|x)$|^(logits|probabilities)$/.test(name)) return col0 ? null : "above";
+      if (/\.[qkv]\.w$/.test(name)) return col0 ? null : "below";
+      return last ? "right" : null;
+    }
+
+    // The words of a block's name; many in a row are smaller.
+    nameOf({ name, tensor }) {
+      const head = tensor.head !== undefined, narrow = this.camera.width < 500;
+      const [text, raised = ""] = (head && /weights/.test(name) ? "softmax" : TL.label(name)).split("^");
+      return { text, raised, size: head ? 10.5 : narrow ? 11 : 13 };
+    }
+
+    // The pixels that a block's words take beside it: [left, right, above, below].
+    beside(block, zoom) {
+      const { rows, cols } = TL.axes(this.run, block.name), place = this.placeOf(block), { context } = this;
+      const widest = (words) => Math.max(...words.map((word) => context.measureText(word).width));
+      let [left, right, above, below] = [0, 0, 0, 0];
+      if (rows && this.hasRows(block, zoom)) {
+        this.font(Math.min(13, zoom * block.sy * 0.8), "right");
+        left = 6 + widest(rows);
+      }
+      if (cols && this.hasCols(block, zoom)) {
+        this.font(Math.max(9, Math.min(12, zoom * block.sx * 0.8)), "right");
+        below = 12 + 0.9 * widest(cols.slice(block.col0, block.col0 + block.cols));
+      }
+      if (place) {
+        const { text, raised, size } = this.nameOf(block);
+        this.font(size, "left", 600);
+        const wide = widest([text + raised]), own = zoom * block.cols * block.sx;
+        right = place === "right" ? 14 + wide : Math.max(0, wide - own);
+        if (place === "above") above = 6 + size;
+        if (place === "below") below = 22;
+      }
+      return [left, right, above, below];
+    }
+
+    // A block's name, if it covers no other; W^Q gets its superscript.
     paintName(block) {
-      const { tensor, name } = block, { camera, theme } = this, front = TL.corners(camera, block, block.thick);
-      const above = /\.[qkv]$|\.(scores|weights)\.\d$|\.(embedded|positions|x)$|^(logits|probabilities)$/.test(name), below = /\.[qkv]\.w$/.test(name);
-      if (tensor.rows === 1 && tensor.op === "weight") return;
-      if (above && camera.zoom * block.cols * block.sx < 36) return;
-      if (camera.zoom * block.rows * block.sy < 9 || (above || below ? block.col0 > 0 : !block.last)) return;
+      const place = this.placeOf(block), { camera, theme } = this, front = TL.corners(camera, block, block.thick);
+      if (!place || camera.zoom * block.rows * block.sy < 9) return;
+      if (place === "above" && camera.zoom * block.cols * block.sx < 36) return;
       let [x, y] = front[0];
-      if (above) y -= 5 + camera.zoom * block.thick * Math.sin(Math.max(0, camera.pitch));
-      else if (below) [x, y] = [front[3][0], front[3][1] + 18];
+      if (place === "above") y -= 5 + camera.zoom * block.thick * Math.sin(Math.max(0, camera.pitch));
+      else if (place === "below") [x, y] = [front[3][0], front[3][1] + 18];
       else [x, y] = [front[1][0] + 8 + camera.zoom * block.thick * Math.sin(Math.max(0, -camera.yaw)), (front[1][1] + front[2][1]) / 2 + 4];
-      const ink = tensor.op === "weight" ? theme.weight : theme.ink, [text, raised] = TL.label(name).split("^");
-      const head = tensor.head !== undefined; // many in a row: smaller
-      this.font(head ? 10.5 : 13, "left", 600);
-      this.write(head && /weights/.test(name) ? "softmax" : text, x, y, ink);
+      const { text, raised, size } = this.nameOf(block), ink = block.tensor.op === "weight" ? theme.weight : theme.ink;
+      this.font(size, "left", 600);
+      const wide = this.context.measureText(text).width;
+      if (!this.claim(x, y, wide + 8 * raised.length, size)) return;
+      this.write(text, x, y, ink);
       if (!raised) return;
-      x += this.context.measureText(text).width + 1;
       this.font(9, "left", 600);
-      this.write(raised, x, y - 5, ink);
+      this.write(raised, x + wide + 1, y - 5, ink);
+    }
+
+    // Take the place of a word, unless it would cover one that is there.
+    claim(x, y, wide, high) {
+      const free = this.named.every(([left, low, w, h]) => x > left + w || left > x + wide || y - high > low || low - h > y);
+      if (free) this.named.push([x, y, wide, high]);
+      return free;
+    }
+
+    paintSign({ text, strong, at = "left", x, y }) {
+      const narrow = this.camera.width < 500;
+      if (narrow && !strong) return;
+      this.font(narrow ? 12 : strong ? 17 : 12, at, strong ? 600 : 400);
+      this.write(text, ...TL.project(this.camera, x, y), strong ? this.theme.ink : this.theme.faint);
     }
 
     font(size, align, weight = 400) {
@@ -293,7 +363,7 @@
           const value = this.value(block, i, j), [x, y] = TL.spot(camera, block, j + 0.5, i + 0.5, this.lift(block, i, j));
           if (x < 0 || y < 0 || x > camera.width || y > camera.height) continue;
           const rgb = colour(theme, tensor, value);
-          ctx.fillStyle = rgb[0] * 0.3 + rgb[1] * 0.6 + rgb[2] * 0.1 > 140 ? "#000" : "#fff";
+          ctx.fillStyle = css(inkOn(rgb));
           if (value === -Infinity) ctx.fillText("×", x, y + 4);
           else if (wide >= 30) ctx.fillText(value.toFixed(2).replace("-", "−"), x, y + 14);
           else if (value < 0) ctx.fillRect(x - wide * 0.15, y + wide * 0.24, wide * 0.3, 1.2);
@@ -339,5 +409,5 @@
     }
   }
 
-  Object.assign(TL, { Painter, THEMES, THICK, colour, setScale, bitmap });
+  Object.assign(TL, { Painter, THEMES, THICK, colour, inkOn, setScale, bitmap });
 })((globalThis.TL = globalThis.TL || {}));

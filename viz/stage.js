@@ -29,8 +29,8 @@
 
     // ---- What is shown ----
 
-    setScene({ blocks, lines }, run) {
-      Object.assign(this, { blocks, lines, run });
+    setScene({ blocks, lines, signs }, run) {
+      Object.assign(this, { blocks, lines, signs, run });
       for (const block of blocks) {
         TL.setScale(block.tensor);
         block.thick = block.tensor.op === "weight" ? TL.THICK / 2 : TL.THICK;
@@ -58,7 +58,13 @@
       const ends = this.lines.flatMap(({ points }) => points.map(([x, y]) => ({ x, y, cols: 0, rows: 0, sx: 1, sy: 1 })));
       const shown = names ? this.blocks.filter((b) => names.has(b.name)) : [...this.blocks, ...ends];
       const { width, height } = this.camera;
-      return TL.fit(shown, { width, height, yaw, pitch }, names ? undefined : [16, 12]);
+      return TL.fit(shown, { width, height, yaw, pitch }, names ? (b, zoom) => this.beside(b, zoom) : undefined);
+    }
+
+    // Show these blocks, whole, from a side.
+    look(names, yaw, pitch, animate) {
+      this.focus = names;
+      this.show(names, this.viewOf(names, yaw, pitch), animate);
     }
 
     // Go to a camera, then let the blocks in focus fill row by row.
@@ -138,7 +144,7 @@
         const outside = x < 20 || y < 20 || x > width - 20 || y > height - 20;
         const block = this.blockAt(cursor.name, cursor.col);
         if (outside || zoom < 4) {
-          const view = TL.fit([block], { width, height, yaw, pitch }, [90, 60]);
+          const view = TL.fit([block], { width, height, yaw, pitch }, (b, at) => this.beside(b, at));
           this.show(this.focus, { ...view, zoom: Math.min(view.zoom, 16) });
           this.reveal = 1;
         }
@@ -198,6 +204,7 @@
           const other = [...down].find(([id]) => id !== event.pointerId)[1];
           const apart = (p) => Math.hypot(p[0] - other[0], p[1] - other[1]);
           this.zoomBy(apart([x, y]) / Math.max(1, apart(last)), (x + other[0]) / 2, (y + other[1]) / 2);
+          this.pan(dx / 2, dy / 2);
         } else if (event.shiftKey || event.buttons === 4) this.pan(dx, dy);
         else this.turn(dx, event.pointerType === "mouse" ? dy : 0);
         down.set(event.pointerId, [x, y]);
@@ -227,6 +234,8 @@
     key(key, shift) {
       const turns = { ArrowLeft: [-20, 0], ArrowRight: [20, 0], ArrowUp: [0, -20], ArrowDown: [0, 20] };
       if (shift && turns[key]) { this.turn(...turns[key]); return true; }
+      const moved = { w: [0, 40], a: [40, 0], s: [0, -40], d: [-40, 0] }[key.toLowerCase()];
+      if (moved) { this.pan(...moved); return true; }
       if (key === "+" || key === "=") { this.zoomBy(1.3); return true; }
       if (key === "-") { this.zoomBy(1 / 1.3); return true; }
       const names = [...new Set(this.blocks.filter((b) => !this.dimmed(b.name)).map((b) => b.name))];

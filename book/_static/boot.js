@@ -1,5 +1,5 @@
 // The only script on every page: where a page holds the machine's picture,
-// load the machine and put it in the picture's place.
+// load the machine and put it in the picture's place. And print on white.
 (function () {
   "use strict";
 
@@ -18,6 +18,16 @@
     if (!matchMedia("(min-width: 1000px) and (max-width: 1599px)").matches) return;
     document.getElementById("pst-primary-sidebar")?.classList.add("pst-sidebar-hidden");
   }
+
+  const { dataset } = document.documentElement;
+  let theme;
+  addEventListener("beforeprint", () => {
+    theme = dataset.theme;
+    dataset.theme = "light";
+  });
+  addEventListener("afterprint", () => {
+    dataset.theme = theme;
+  });
 
   document.addEventListener("DOMContentLoaded", async () => {
     const figure = document.getElementById("machine-stage")?.closest("figure");

@@ -1,7 +1,7 @@
 """Which statement of the paper is dealt with where, and how far.
 
-    python tools/coverage.py            write the page book/coverage.md
-    python tools/coverage.py --check    exit 1 and name what is missing
+    python tools/covered.py            write the page book/coverage.md
+    python tools/covered.py --check    exit 1 and name what is missing
 
 The items stand in book/paper_items.yml. The tag of an item in a chapter is a
 link to one of its rows in the ledger, so that readers see no tag at all.
@@ -191,7 +191,7 @@ def main() -> int:
         if text:
             PAGE.write_text(text, encoding="utf-8")
     elif text and (not PAGE.exists() or PAGE.read_text("utf-8") != text):
-        found.append("book/coverage.md is out of date; run tools/coverage.py")
+        found.append("book/coverage.md is out of date; run tools/covered.py")
     for fault in found:
         print(fault)
     return 1 if found else 0
