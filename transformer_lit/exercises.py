@@ -281,10 +281,9 @@ REFERENCES |= {
     "ex-intro-1": Reference(8, within=0.0),
     "ex-intro-3": Reference(
         linear_states,
-        lambda: (
-            [draws((1, 1), (1, 1)), draws((2, 1), (2, 1))]
-            + [draws((n, 3), (n, 3)) for n in (4, 7, 16)]
-        ),
+        lambda: [
+            draws((n, D), (n, D)) for n, D in ((1, 1), (2, 1), (7, 3), (16, 3))
+        ],
     ),
     "ex-model-1": Reference(86_208, within=THREE),
     "ex-data-1": Reference((65, 64), within=0.0),
