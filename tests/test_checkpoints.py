@@ -56,7 +56,8 @@ def test_a_checkpoint_is_a_models_folder_without_pickle(folder):
     assert sorted(path.name for path in newest.iterdir()) == NAMES
     model, vocabulary = tl.load_model(newest), load_vocabulary(newest)
     assert model.config.vocab_size == len(vocabulary)
-    for content in files(folder).values():
+    for name in files(folder):
+        content = (folder / name).read_bytes()
         assert not content.startswith((b"\x80", b"PK"))  # pickle, zip
 
 
@@ -197,3 +198,12 @@ def test_a_log_line_that_was_cut_off_is_left_out(folder):
     with file.open("a") as log:
         log.write('{"step": 9, "lo')
     assert read_log(file) == entries
+
+
+def test_what_a_kill_at_the_very_end_left_of_the_oldest_goes(run, folder):
+    whole = files(folder)
+    half = folder / "checkpoints" / "step-00000002"
+    half.mkdir()
+    (half / "config.json").write_text("{}")
+    Trainer(run, folder).fit()
+    assert files(folder) == whole

@@ -82,7 +82,12 @@ def finish_checkpoint(part: Path, state: dict[str, Any], keep: int) -> None:
     target = part.with_name(part.name.replace("part-", "step-"))
     shutil.rmtree(target, ignore_errors=True)
     os.replace(part, target)
-    for folder in checkpoint_folders(part.parents[1])[:-keep]:
+    remove_oldest(part.parents[1], keep)
+
+
+def remove_oldest(run: Path, keep: int) -> None:
+    """Leave the newest `keep` checkpoints only."""
+    for folder in checkpoint_folders(run)[:-keep]:
         shutil.rmtree(folder)
 
 
@@ -127,6 +132,7 @@ __all__ = [
     "finish_checkpoint",
     "newest_checkpoint",
     "read_state",
+    "remove_oldest",
     "save_checkpoint",
     "start_checkpoint",
 ]

@@ -33,6 +33,7 @@ from transformer_lit.bleu import score
 from transformer_lit.checkpoints import (
     checkpoint_folders,
     newest_checkpoint,
+    remove_oldest,
     save_checkpoint,
 )
 from transformer_lit.config import OURS, TABLE_3, TransformerConfig
@@ -1015,6 +1016,9 @@ class Trainer:
             raise FloatingPointError(
                 f"{error}; the last good checkpoint is {name}"
             ) from None
+        # Killed in the middle of its very end, a run may have left one more.
+        if run.processes.rank == 0:
+            remove_oldest(folder, self.config.training.keep)
         return run
 
 
