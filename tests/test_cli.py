@@ -1,11 +1,14 @@
 """The command line, as people use it."""
 
+import contextlib
 import io
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
+from transformer_lit import shell
 from transformer_lit.cli import main
 
 LONG = "nine hundred eighty-seven thousand three hundred forty-two"
@@ -226,3 +229,50 @@ def test_a_gradient_that_is_not_finite_is_one_line(
     assert code == 2
     assert "not finite" in err
     assert err.count("\n") == 1
+
+
+@pytest.fixture
+def routes(monkeypatch):
+    """A machine on which the other route is faster: the widths asked about."""
+    widths = []
+
+    def fast_matmul(width):
+        widths.append(width)
+        return contextlib.nullcontext(2.5)
+
+    monkeypatch.setattr(shell, "fast_matmul", fast_matmul)
+    return widths
+
+
+def test_the_faster_route_of_products_is_told(capsys, monkeypatch, routes):
+    def lines(*options):
+        return run(
+            capsys,
+            *("translate", *options),
+            stdin="forty two\n",
+            monkeypatch=monkeypatch,
+        )
+
+    code, out, err = lines()
+    assert (code, out, routes) == (0, "zweiundvierzig\n", [32])
+    assert err.startswith("fp32 products by oneDNN: 2.5 times as fast")
+    assert err.count("\n") == 1
+    assert lines("--no-fast-matmul") == (0, out, "")
+    assert run(capsys, "translate", "forty", "two") == (0, out, "")
+    monkeypatch.setenv("RANK", "1")
+    assert lines() == (0, out, "")
+    assert routes == [32, 32]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [((), 1), (("--no-fast-matmul",), 0), (("--precision", "bf16"), 0)],
+)
+def test_training_in_fp32_takes_it_too(
+    capsys, tmp_path, monkeypatch, routes, options, told
+):
+    monkeypatch.setattr("transformer_lit.train.Trainer", Mock())
+    config = tmp_path / "run.toml"
+    config.write_text(RUN)
+    code, _, err = run(capsys, "train", str(config), *options)
+    assert (code, err.count("oneDNN"), len(routes)) == (0, told, told)

@@ -22,13 +22,16 @@ from transformer_lit.attention import (
 )
 from transformer_lit.hardware import (
     DEVICES,
+    ROUTE,
     Device,
     Memory,
     forward_flops,
     forward_parts,
+    gain_of_route,
     logits_bytes,
     memory_bytes,
     plan,
+    route,
     this_machine,
     training_flops,
     training_time,
@@ -466,3 +469,56 @@ def test_a_plan_for_nobody_is_refused():
 
 def test_memory_is_a_sum():
     assert Memory(1, 2, 3, 4, 5).total == 15
+
+
+# -- The route of a product --------------------------------------------------
+
+
+class Rounding(torch.overrides.TorchFunctionMode):
+    """As on a processor with units for bf16: the other route rounds."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.matmul and ROUTE.fp32_precision == "bf16":
+            args = [x.bfloat16().float() for x in args]
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_route_that_rounds_is_not_taken():
+    assert gain_of_route(64) > 0
+    with Rounding():
+        assert gain_of_route(64) == 0
+
+
+def test_without_onednn_there_is_one_route(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert gain_of_route(64) == 0
+
+
+@pytest.mark.parametrize(("gain", "taken"), [(2.5, 1), (1.2, 0), (0.0, 0)])
+@pytest.mark.parametrize("before", ["none", "ieee"])
+def test_the_faster_route_is_taken_for_a_while(
+    monkeypatch, gain, taken, before
+):
+    widths = []
+    monkeypatch.setattr(
+        hardware, "gain_of_route", lambda width: widths.append(width) or gain
+    )
+    with route(before):
+        with tl.fast_matmul(96) as told:
+            assert told == (gain if taken else 1)
+            assert ROUTE.fp32_precision == ("bf16" if taken else before)
+        assert ROUTE.fp32_precision == before and widths == [96]
+        with pytest.raises(KeyError), tl.fast_matmul():
+            raise KeyError
+        assert ROUTE.fp32_precision == before
+    assert ROUTE.fp32_precision == "none"
+
+
+def test_a_product_is_as_precise_by_either_route():
+    torch.manual_seed(0)
+    for size in (5, 64, 300):
+        a, b = torch.randn(2, size, size)
+        exact = a.double() @ b.double()
+        usual = (a @ b - exact).abs().max()
+        with tl.fast_matmul(size):
+            assert (a @ b - exact).abs().max() <= 2 * usual

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from transformer_lit.embeddings import TokenEmbedding
     from transformer_lit.exercises import check_solution
     from transformer_lit.feed_forward import FeedForward
+    from transformer_lit.hardware import fast_matmul
     from transformer_lit.loss import fused_loss, label_smoothed_loss
     from transformer_lit.masks import causal_mask, padding_mask, target_mask
     from transformer_lit.model import (
@@ -65,6 +66,7 @@ HOMES = {
     "cooled": "optimizer",
     "count_parameters": "model",
     "exact_match": "trainer",
+    "fast_matmul": "hardware",
     "fit": "trainer",
     "fused_loss": "loss",
     "greedy_search": "decoding",
@@ -122,6 +124,7 @@ __all__ = [
     "cooled",
     "count_parameters",
     "exact_match",
+    "fast_matmul",
     "fit",
     "fused_loss",
     "greedy_search",

@@ -32,6 +32,7 @@ from transformer_lit.hardware import (
 )
 from transformer_lit.model import Transformer, count_parameters
 from transformer_lit.optimizer import noam
+from transformer_lit.shell import told_matmul
 from transformer_lit.trainer import (
     Alone,
     RunConfig,
@@ -255,6 +256,7 @@ def train(
     precision: str | None = None,
     sharded: bool = False,
     dry_run: bool = False,
+    fast_matmul: bool = True,
 ) -> int:
     """Train a model, or go on with a run that was interrupted.
 
@@ -266,6 +268,7 @@ def train(
         precision: another one than the file's: fp32 or bf16.
         sharded: divide the model among the processes (FSDP2).
         dry_run: only print what the run needs: memory, time, price.
+        fast_matmul: in fp32, take the faster route of products (5.2).
     """
     run = RunConfig.load(config)
     given = {"seed": seed, "steps": steps, "precision": precision}
@@ -273,15 +276,17 @@ def train(
         name: value for name, value in given.items() if value is not None
     }
     run = replace(run, training=replace(run.training, **changes))
-    if dry_run:
-        if os.environ.get("RANK", "0") == "0":
-            print_plan(run, sharded=sharded)
-        return 0
     folder = out or Path("runs") / f"{config.stem}-{run.training.seed}"
-    with processes(sharded) as together:
-        Trainer(run, folder, together).fit()
-        if together.rank == 0:
-            print(folder)
+    width = run.transformer(run.corpus.vocab_size).d_model
+    on_cpu = run.training.precision == "fp32" and not torch.cuda.is_available()
+    with told_matmul(fast_matmul and on_cpu, width):
+        if not dry_run:
+            with processes(sharded) as together:
+                Trainer(run, folder, together).fit()
+                if together.rank == 0:
+                    print(folder)
+        elif os.environ.get("RANK", "0") == "0":
+            print_plan(run, sharded=sharded)
     return 0
 
 
