@@ -18,6 +18,13 @@ from reference import (
 from torch import Tensor
 
 import transformer_lit as tl
+from transformer_lit.decoding import (
+    RoomyCache,
+    best_continuations,
+    fast_continuations,
+    normalizer,
+)
+from transformer_lit.stacks import LayerCache
 
 
 @st.composite
@@ -572,3 +579,71 @@ def test_the_length_penalty_rewards_length():
     assert length_penalty(7, 1.0) == 2
     assert length_penalty(30, 0.0) == 1
     assert -2 / length_penalty(9, 0.6) > -2 / length_penalty(4, 0.6)
+
+
+# -- The same, faster --------------------------------------------------------
+
+
+@given(st.data(), SEEDS)
+def test_a_roomy_cache_holds_what_the_plain_one_holds(data, seed):
+    torch.manual_seed(seed)
+    memory = torch.randn(3, 2, 4, 5), torch.randn(3, 2, 4, 6)
+    plain, roomy = LayerCache(memory), RoomyCache(memory)
+    rows = 3
+    for _ in range(data.draw(st.sampled_from([1, 5, 40, 70]))):
+        k, v = torch.randn(rows, 2, 1, 5), torch.randn(rows, 2, 1, 6)
+        for a, b in zip(plain.append(k, v), roomy.append(k, v), strict=True):
+            assert a.equal(b)
+        turn = torch.randint(rows, (int(torch.randint(1, 6, ())),))
+        if torch.rand(()) < 0.3:
+            sentences = torch.randint(len(plain.memory[0]), (2,))
+            for cache in (plain, roomy):
+                cache.select(sentences, turn)
+        else:
+            plain.reorder(turn)
+            roomy.reorder(turn)
+        rows = len(turn)
+        for a, b in zip(
+            (*plain.past, *plain.memory),
+            (*roomy.past, *roomy.memory),
+            strict=True,
+        ):
+            assert a.equal(b)
+
+
+def test_a_roomy_cache_does_not_copy_its_past_to_append():
+    k = torch.randn(2, 1, 1, 4)
+    cache = RoomyCache((k, k))
+    places = {cache.append(k, k)[0].data_ptr() for _ in range(32)}
+    assert len(places) == 1
+    for _ in range(6):
+        cache.reorder(torch.tensor([1, 0]))
+        places.add(cache.past[0].data_ptr())
+    assert len(places) == 2
+
+
+@given(SEEDS, st.integers(1, 5), st.integers(1, 30), st.integers(1, 9))
+def test_fast_continuations_are_the_best_of_the_whole_table(seed, A, W, count):
+    torch.manual_seed(seed)
+    B = int(torch.randint(1, 80, ()))
+    log_probs = torch.randn(B, A, dtype=torch.float64)
+    logits = 5 * torch.randn(B * A, W, dtype=torch.float64)
+    logits[:, 0] = -math.inf  # a token that is never possible
+    if W > 1:
+        want = best_continuations(log_probs, logits, count)
+        found = fast_continuations(log_probs, logits, count)
+        torch.testing.assert_close(found[0], want[0], rtol=0, atol=1e-12)
+        possible = want[0] > -math.inf  # the others tie
+        for a, b in zip(found[1:], want[1:], strict=True):
+            assert a[possible].equal(b[possible])
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 200])
+def test_the_normalizer_is_the_log_of_the_sum(rows):
+    torch.manual_seed(0)
+    logits = 50 * torch.randn(rows, 9, dtype=torch.float64)
+    want = logits.exp().sum(1, keepdim=True).log()
+    torch.testing.assert_close(normalizer(logits), want, rtol=1e-14, atol=0)
+    half = logits.bfloat16()
+    assert normalizer(half).dtype == torch.float32
+    assert normalizer(half).equal(normalizer(half.float()))

@@ -28,7 +28,7 @@ from reference import (
 from torch import nn
 
 import transformer_lit as tl
-from transformer_lit.model import attention, feed_forward
+from transformer_lit.model import attention, decoder_layer, feed_forward
 from transformer_lit.stacks import (
     DecoderLayer,
     Dropout,
@@ -344,15 +344,35 @@ def test_the_cache_keeps_keys_and_values_in_order():
 def test_select_takes_rows_of_all_that_the_cache_holds():
     memory, k, v = (leaf(3, 2, 4, 4) for _ in range(3))
     rows = torch.tensor([2, 0, 2, 1])
+    targets = torch.tensor([0, 0, 2, 1])
     cache = LayerCache((memory, memory))
-    cache.select(rows)  # before the first token there is no past yet
+    cache.select(rows, targets)  # before the first token there is no past yet
     assert cache.past is None
     cache = LayerCache((memory, memory), past=(k, v))
-    cache.select(rows)
+    cache.select(rows, targets)
     assert cache.memory[0].equal(memory[rows])
     assert cache.memory[1].equal(memory[rows])
-    assert cache.past[0].equal(k[rows])
-    assert cache.past[1].equal(v[rows])
+    assert cache.past[0].equal(k[targets])
+    assert cache.past[1].equal(v[targets])
+
+
+@pytest.mark.parametrize("A", [1, 3])
+@pytest.mark.parametrize("normed", [False, True], ids=["post-norm", "pre-norm"])
+def test_targets_of_one_sentence_read_its_memory_side_by_side(A, normed):
+    config = tl.TransformerConfig(
+        vocab_size=9, d_model=8, d_ff=5, n_heads=2, pre_norm=normed
+    )
+    layer = decoder_layer(config)
+    shake(layer).eval()
+    memory, seen = leaf(2, 5, 8), torch.rand(2, 1, 1, 5) > 0.3
+    x = leaf(2 * A, 3, 8)  # three steps of A targets a sentence
+    cache = layer.open_cache(memory)
+    for t in range(3):
+        found = layer(x[:, t : t + 1], memory, None, seen, cache=cache)
+        each = memory.repeat_interleave(A, 0), seen.repeat_interleave(A, 0)
+        causal = torch.ones(t + 1, t + 1, dtype=torch.bool).tril()
+        want = layer(x[:, : t + 1], each[0], causal, each[1])
+        close(found[:, 0], want[:, -1])
 
 
 # -- Feed-forward ------------------------------------------------------------

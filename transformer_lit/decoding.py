@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from transformer_lit.model import DecoderCache, Transformer
+from transformer_lit.stacks import LayerCache
 
 
 # 06_1_translation: Greedy search
@@ -58,6 +59,83 @@ def check_numbers(log_probs: list[float]) -> None:
         )
 
 
+# 06_1_translation: Room for what is written
+class Room:
+    """Vectors [R, H, T, K] that grow by a position at a time.
+
+    Args:
+        first: of the first position [R, H, 1, K].
+        steps: room for so many positions; it grows when it is full.
+    """
+
+    def __init__(self, first: Tensor, steps: int = 32) -> None:
+        self.length, (R, H, _, K) = 0, first.shape
+        self.here = first.new_empty(steps, R, H, K)
+        self.there = torch.empty_like(self.here)
+
+    def used(self) -> Tensor:
+        """What was appended, [R, H, T, K]."""
+        return self.here[: self.length].permute(1, 2, 0, 3)
+
+    def append(self, new: Tensor) -> Tensor:
+        """Write vectors [R, H, 1, K] behind the others; return them all."""
+        if self.length == len(self.here):
+            self.here = torch.cat([self.here, self.here])  # twice the room
+            self.there = torch.empty_like(self.here)
+        self.here[self.length] = new[:, :, 0]
+        self.length += 1
+        return self.used()
+
+    def reorder(self, rows: Tensor) -> Tensor:
+        """Take these of the R rows, in this order."""
+        if len(rows) != self.there.shape[1]:
+            shape = len(self.here), len(rows), *self.here.shape[2:]
+            self.there = self.here.new_empty(shape)
+        used = slice(self.length)
+        torch.index_select(self.here[used], 1, rows, out=self.there[used])
+        self.here, self.there = self.there, self.here
+        return self.used()
+
+
+class RoomyCache(LayerCache):
+    """A `LayerCache` whose past lies in two `Room`s, without gradients.
+
+    What `past` was before a call of `reorder` is overwritten later.
+    """
+
+    rooms: tuple[Room, Room]
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add keys [B, H, 1, K] and values [B, H, 1, V]; return them all."""
+        if self.past is None:
+            self.rooms = Room(k), Room(v)
+        self.past = self.rooms[0].append(k), self.rooms[1].append(v)
+        return self.past
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep the past of these targets, in this order; rows is int64."""
+        if self.past is not None:
+            self.past = self.rooms[0].reorder(rows), self.rooms[1].reorder(rows)
+
+
+def open_cache(model: Transformer, src: Tensor) -> DecoderCache:
+    """`model.start` for a search: the past grows in place."""
+    cache = model.start(src)
+    cache.layers = [RoomyCache(layer.memory) for layer in cache.layers]
+    return cache
+
+
+ROWS = 64
+"""Of so many rows the logits are summed at once."""
+
+
+def normalizer(logits: Tensor) -> Tensor:
+    """log sum exp of logits [R, W], as [R, 1]; in 32 bits at least."""
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    sums = [rows.to(wide).logsumexp(-1) for rows in logits.split(ROWS)]
+    return torch.cat(sums)[:, None]
+
+
 @torch.inference_mode()
 def greedy_search(
     model: Transformer, src: Tensor, *, max_extra: int = 50
@@ -81,11 +159,13 @@ def greedy_search(
     config = model.config
     room = (src != config.pad_id).sum(1) + max_extra  # [B]
     found = [Written() for _ in src]
-    cache = model.start(src)
+    cache = open_cache(model, src)
     rows = torch.arange(len(src), device=src.device)  # still being written
     ids = torch.full_like(rows, config.bos_id)
     while len(rows):
-        log_probs, ids = model.step(ids, cache).log_softmax(-1).max(-1)
+        logits = model.step(ids, cache)  # [R, W]
+        best, ids = logits.max(-1)
+        log_probs = best - normalizer(logits)[:, 0]
         for row, token, log_prob in zip(
             rows.tolist(), ids.tolist(), log_probs.tolist(), strict=True
         ):
@@ -157,13 +237,17 @@ def best_continuations(
     return best.values, best.indices // W, best.indices % W
 
 
-def reorder(cache: DecoderCache, rows: Tensor) -> None:
-    """`cache.select` for rows that keep their sentences: what was computed
-    from the sentence need not be copied."""
-    for layer in cache.layers:
-        if layer.past is not None:
-            layer.past = layer.past[0][rows], layer.past[1][rows]
-    cache.ids = cache.ids[rows]
+# 06_1_translation: The same, faster
+def fast_continuations(
+    log_probs: Tensor, logits: Tensor, count: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`best_continuations` without a table of all continuations."""
+    B = len(log_probs)
+    tokens = logits.topk(min(count, logits.shape[1]))  # of each output
+    longer = log_probs.reshape(-1, 1) + tokens.values - normalizer(logits)
+    best = longer.view(B, -1).topk(min(count, longer.numel() // B))
+    ids = tokens.indices.view(B, -1).gather(1, best.indices)
+    return best.values, best.indices // longer.shape[1], ids
 
 
 @dataclass
@@ -171,7 +255,8 @@ class Beams:
     """The outputs that still grow: A of them for each of B sentences.
 
     Attributes:
-        cache: B * A rows; those of one sentence lie side by side.
+        cache: of B sentences and B * A targets; those of one sentence lie
+            side by side.
         ids: the last token of each output [B, A].
         log_probs: the sums so far [B, A], the best first.
         sentences: which sentences of the input these B are.
@@ -191,11 +276,7 @@ class Beams:
         """Continue the outputs `parents` by the tokens `ids`, each [B, A]."""
         B, A = self.ids.shape
         first = A * torch.arange(B, device=ids.device)  # row of each sentence
-        rows = (first[:, None] + parents).flatten()
-        if parents.shape[1] == A:
-            reorder(self.cache, rows)
-        else:  # the first steps: one output becomes several
-            self.cache.select(rows)
+        self.cache.reorder((first[:, None] + parents).flatten())
         self.ids, self.log_probs = ids, log_probs
 
     def keep(self, rows: list[int]) -> None:
@@ -203,16 +284,17 @@ class Beams:
         chosen = torch.tensor(rows, dtype=torch.int64, device=self.ids.device)
         A = self.ids.shape[1]
         outputs = torch.arange(A, device=self.ids.device)
-        self.cache.select((A * chosen[:, None] + outputs).flatten())
+        self.cache.select(chosen, (A * chosen[:, None] + outputs).flatten())
         self.ids, self.log_probs = self.ids[chosen], self.log_probs[chosen]
         self.sentences = [self.sentences[row] for row in rows]
 
 
 def open_beams(model: Transformer, src: Tensor) -> Beams:
     """One empty output for each source sentence [B, S]."""
-    cache = model.start(src)
+    cache = open_cache(model, src)
     ids = src.new_full((len(src), 1), model.config.bos_id)
-    log_probs = cache.memory.new_zeros(len(src), 1)
+    dtype = torch.promote_types(cache.memory.dtype, torch.float32)
+    log_probs = torch.zeros(len(src), 1, dtype=dtype, device=src.device)
     return Beams(cache, ids, log_probs, list(range(len(src))))
 
 
@@ -226,7 +308,7 @@ def advance(
     """
     logits = model.step(beams.ids.flatten(), beams.cache)
     length = beams.cache.ids.shape[1]
-    log_probs, parents, ids = best_continuations(
+    log_probs, parents, ids = fast_continuations(
         beams.log_probs, logits, 2 * size
     )
     ends = ids == model.config.eos_id
@@ -328,6 +410,9 @@ __all__ = [
     "Beams",
     "Hypothesis",
     "Kept",
+    "ROWS",
+    "Room",
+    "RoomyCache",
     "Written",
     "advance",
     "beam_search",
@@ -335,8 +420,10 @@ __all__ = [
     "check_numbers",
     "check_search",
     "cut_off",
+    "fast_continuations",
     "greedy_search",
     "length_penalty",
+    "normalizer",
     "open_beams",
-    "reorder",
+    "open_cache",
 ]

@@ -111,7 +111,7 @@ class Decoder(nn.Module):
         self,
         x: Tensor,
         memory: Tensor,
-        tgt_mask: Tensor,
+        tgt_mask: Tensor | None,
         src_mask: Tensor,
         *,
         caches: list[LayerCache] | None = None,
@@ -218,7 +218,8 @@ class DecoderCache:
         memory: the encoder's output [B, S, D].
         src_mask: bool [B, 1, 1, S].
         layers: one `LayerCache` a layer.
-        ids: the target so far [B, T], int64.
+        ids: the target so far [B, T], int64; or the A targets of each
+            sentence, side by side, [B * A, T].
     """
 
     memory: Tensor
@@ -226,13 +227,25 @@ class DecoderCache:
     layers: list[LayerCache]
     ids: Tensor
 
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order; rows is int64 [B]."""
+    def reorder(self, rows: Tensor) -> None:
+        """Keep these targets, in this order; rows is int64 [B * A]."""
         for layer in self.layers:
-            layer.select(rows)
+            layer.reorder(rows)
+        self.ids = self.ids[rows]
+
+    def select(self, rows: Tensor, targets: Tensor | None = None) -> None:
+        """Keep these sentences, in this order, and these targets.
+
+        Args:
+            rows: int64 [B].
+            targets: int64 [B * A]; None: one a sentence, `rows`.
+        """
+        targets = rows if targets is None else targets
+        for layer in self.layers:
+            layer.select(rows, targets)
         self.memory = self.memory[rows]
         self.src_mask = self.src_mask[rows]
-        self.ids = self.ids[rows]
+        self.ids = self.ids[targets]
 
 
 class Transformer(EncoderDecoder):
@@ -259,7 +272,8 @@ class Transformer(EncoderDecoder):
         """Append one token [B] to each target; logits of the next, [B, W]."""
         start = cache.ids.shape[1]
         cache.ids = torch.cat([cache.ids, ids[:, None]], dim=1)
-        tgt_mask = padding_mask(cache.ids, self.config.pad_id)
+        mask = padding_mask(cache.ids, self.config.pad_id)
+        tgt_mask = None if mask.all() else mask  # padding is a rare target
         x = self.tgt_embedding(ids[:, None])
         x = self.dropout(self.tgt_positions(x, start))
         x = self.decoder(

@@ -221,11 +221,15 @@ class LayerCache:
         self.past = k, v
         return k, v
 
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order; rows is int64 [B]."""
-        self.memory = self.memory[0][rows], self.memory[1][rows]
+    def reorder(self, rows: Tensor) -> None:
+        """Keep the past of these targets, in this order; rows is int64."""
         if self.past is not None:
             self.past = self.past[0][rows], self.past[1][rows]
+
+    def select(self, rows: Tensor, targets: Tensor) -> None:
+        """Keep these rows of the memory, and the past of these targets."""
+        self.memory = self.memory[0][rows], self.memory[1][rows]
+        self.reorder(targets)
 
 
 class DecoderLayer(nn.Module):
@@ -271,7 +275,8 @@ class DecoderLayer(nn.Module):
         """[B, T, D] -> [B, T, D].
 
         Args:
-            x: the layer's input; with a cache only the newest position.
+            x: the layer's input; with a cache only the newest position. It
+                may have A rows for each row of the memory, side by side.
             memory: the encoder's output [B, S, D].
             tgt_mask: bool, broadcastable to [B, 1, T, T].
             src_mask: bool, broadcastable to [B, 1, T, S].
@@ -286,8 +291,10 @@ class DecoderLayer(nn.Module):
         y = self.self_attention.attend(h, k, v, tgt_mask, maps)
         x = self.residual_1.leave(x, y)
         h = self.residual_2.enter(x)
-        y = self.cross_attention.attend(h, *cache.memory, src_mask, maps)
-        x = self.residual_2.leave(x, y)
+        k, v = cache.memory
+        h = h.reshape(len(k), -1, h.shape[-1])  # [B, A * T, D]
+        y = self.cross_attention.attend(h, k, v, src_mask, maps)
+        x = self.residual_2.leave(x, y.view(x.shape))
         h = self.residual_3.enter(x)
         return self.residual_3.leave(x, self.feed_forward(h))
 
