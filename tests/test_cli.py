@@ -259,6 +259,7 @@ def test_the_faster_route_of_products_is_told(capsys, monkeypatch, routes):
     assert err.count("\n") == 1
     assert lines("--no-fast-matmul") == (0, out, "")
     assert run(capsys, "translate", "forty", "two") == (0, out, "")
+    assert lines("--precision", "bf16") == (0, out, "")
     monkeypatch.setenv("RANK", "1")
     assert lines() == (0, out, "")
     assert routes == [32, 32]

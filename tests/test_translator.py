@@ -16,6 +16,7 @@ import transformer_lit as tl
 from transformer_lit import shell
 from transformer_lit.bleu import PROTOCOLS, score
 from transformer_lit.corpus import fetch, open_text
+from transformer_lit.numbers import english, held_out_sample
 from transformer_lit.records import load_record
 from transformer_lit.tokenizer import learn_subwords
 from transformer_lit.translator import SHIPPED, find_model
@@ -398,3 +399,37 @@ def test_everyday_scores_what_its_record_says(tmp_path, monkeypatch):
     assert found.signature == record["signature"]
     want = record["scores"]["tatoeba dev"]["bleu"]
     assert found.score == pytest.approx(want, abs=0.1)
+
+
+# -- Sixteen bits ------------------------------------------------------------
+
+
+def test_bf16_rounds_the_weights_and_sums_in_32():
+    plain = tl.Translator.load("numbers")
+    half = tl.Translator.load("numbers", precision="bf16")
+    assert {p.dtype for p in plain.model.parameters()} == {torch.float32}
+    assert {p.dtype for p in half.model.parameters()} == {torch.bfloat16}
+    texts = [english(number) for number in held_out_sample(100, seed=8)]
+    for beam_size in (1, 4):
+        options = {"beam_size": beam_size, "n_best": 1}
+        pairs = [
+            (a[0], b[0])
+            for a, b in zip(
+                plain.hypotheses(texts, **options),
+                half.hypotheses(texts, **options),
+                strict=True,
+            )
+        ]
+        same = [(a, b) for a, b in pairs if a.text == b.text]
+        assert len(same) >= 97
+        apart = [abs(a.log_prob - b.log_prob) for a, b in same]
+        assert 0 < sum(apart) / len(apart) < 0.1
+        # A sum in 16 bits would be a multiple of 2^-8.
+        assert any((256 * b.log_prob) % 1 for _, b in same)
+
+
+def test_a_precision_is_torchs_and_known():
+    with pytest.raises(ValueError, match="precision='fp8' must be 'fp32' or"):
+        tl.Translator.load("numbers", precision="fp8")
+    with pytest.raises(ValueError, match="you export the model"):
+        tl.Translator.load("numbers", engine="ctranslate2", precision="bf16")

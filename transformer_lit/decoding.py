@@ -70,31 +70,26 @@ class Room:
 
     def __init__(self, first: Tensor, steps: int = 32) -> None:
         self.length, (R, H, _, K) = 0, first.shape
-        self.here = first.new_empty(steps, R, H, K)
+        self.here = first.new_empty(R, H, steps, K)
         self.there = torch.empty_like(self.here)
-
-    def used(self) -> Tensor:
-        """What was appended, [R, H, T, K]."""
-        return self.here[: self.length].permute(1, 2, 0, 3)
 
     def append(self, new: Tensor) -> Tensor:
         """Write vectors [R, H, 1, K] behind the others; return them all."""
-        if self.length == len(self.here):
-            self.here = torch.cat([self.here, self.here])  # twice the room
+        if self.length == self.here.shape[2]:
+            self.here = torch.cat([self.here, self.here], dim=2)  # twice
             self.there = torch.empty_like(self.here)
-        self.here[self.length] = new[:, :, 0]
         self.length += 1
-        return self.used()
+        self.here[:, :, self.length - 1 : self.length] = new
+        return self.here[:, :, : self.length]
 
     def reorder(self, rows: Tensor) -> Tensor:
         """Take these of the R rows, in this order."""
-        if len(rows) != self.there.shape[1]:
-            shape = len(self.here), len(rows), *self.here.shape[2:]
-            self.there = self.here.new_empty(shape)
-        used = slice(self.length)
-        torch.index_select(self.here[used], 1, rows, out=self.there[used])
+        if len(rows) != len(self.there):
+            self.there = self.here.new_empty(len(rows), *self.here.shape[1:])
+        used = self.there[:, :, : self.length]
+        torch.index_select(self.here[:, :, : self.length], 0, rows, out=used)
         self.here, self.there = self.there, self.here
-        return self.used()
+        return used
 
 
 class RoomyCache(LayerCache):
@@ -121,19 +116,27 @@ class RoomyCache(LayerCache):
 def open_cache(model: Transformer, src: Tensor) -> DecoderCache:
     """`model.start` for a search: the past grows in place."""
     cache = model.start(src)
-    cache.layers = [RoomyCache(layer.memory) for layer in cache.layers]
+    for i, layer in enumerate(cache.layers):
+        k, v = layer.memory  # views, read at every step: once in order
+        cache.layers[i] = RoomyCache((k.contiguous(), v.contiguous()))
     return cache
 
 
-ROWS = 64
-"""Of so many rows the logits are summed at once."""
+ROWS = 16
+"""Of so many rows the softmax is taken at once."""
 
 
-def normalizer(logits: Tensor) -> Tensor:
-    """log sum exp of logits [R, W], as [R, 1]; in 32 bits at least."""
+def log_probs_of(ids: Tensor, logits: Tensor) -> Tensor:
+    """Log-probabilities of tokens [R, C], from logits [R, W]; fp32 at least."""
     wide = torch.promote_types(logits.dtype, torch.float32)
-    sums = [rows.to(wide).logsumexp(-1) for rows in logits.split(ROWS)]
-    return torch.cat(sums)[:, None]
+    return torch.cat(
+        [
+            rows.log_softmax(-1, wide).gather(1, some)
+            for rows, some in zip(
+                logits.split(ROWS), ids.split(ROWS), strict=True
+            )
+        ]
+    )
 
 
 @torch.inference_mode()
@@ -164,8 +167,8 @@ def greedy_search(
     ids = torch.full_like(rows, config.bos_id)
     while len(rows):
         logits = model.step(ids, cache)  # [R, W]
-        best, ids = logits.max(-1)
-        log_probs = best - normalizer(logits)[:, 0]
+        ids = logits.argmax(-1)
+        log_probs = log_probs_of(ids[:, None], logits)[:, 0]
         for row, token, log_prob in zip(
             rows.tolist(), ids.tolist(), log_probs.tolist(), strict=True
         ):
@@ -243,10 +246,10 @@ def fast_continuations(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`best_continuations` without a table of all continuations."""
     B = len(log_probs)
-    tokens = logits.topk(min(count, logits.shape[1]))  # of each output
-    longer = log_probs.reshape(-1, 1) + tokens.values - normalizer(logits)
+    tokens = logits.topk(min(count, logits.shape[1])).indices  # [B * A, C]
+    longer = log_probs.reshape(-1, 1) + log_probs_of(tokens, logits)
     best = longer.view(B, -1).topk(min(count, longer.numel() // B))
-    ids = tokens.indices.view(B, -1).gather(1, best.indices)
+    ids = tokens.view(B, -1).gather(1, best.indices)
     return best.values, best.indices // longer.shape[1], ids
 
 
@@ -423,7 +426,7 @@ __all__ = [
     "fast_continuations",
     "greedy_search",
     "length_penalty",
-    "normalizer",
+    "log_probs_of",
     "open_beams",
     "open_cache",
 ]

@@ -107,6 +107,7 @@ def translate(
     max_extra: int = 50,
     n_best: int | None = None,
     engine: str = "torch",
+    precision: str = "fp32",
     fast_matmul: bool = True,
 ) -> int:
     """Translate words, or the lines of a file or of standard input.
@@ -121,11 +122,12 @@ def translate(
         max_extra: how many tokens longer than its source an output may be.
         n_best: show so many, as a table: line number, score, text.
         engine: what computes: torch or ctranslate2.
+        precision: of torch's weights: fp32, or bf16, which is faster.
         fast_matmul: for lines, take the faster route of products (5.2).
     """
     if words and input:
         raise ValueError("give words or --input, not both")
-    translator = Translator.load(model, engine=engine)
+    translator = Translator.load(model, engine=engine, precision=precision)
     faults = Faults(numbered=not words)
     lines: Iterable[str] = [" ".join(words)] if words else sys.stdin
     if input:
@@ -144,8 +146,10 @@ def translate(
         printed = list(printed)  # all at once, to know of a fault before
         if faults.count:
             return 2
-    many = engine == "torch" and not words  # one sentence is not worth a try
-    route = told_matmul(fast_matmul and many, translator.config.d_model)
+    many = not words  # one sentence is not worth a try
+    by_torch = engine == "torch" and precision == "fp32"
+    wanted = fast_matmul and many and by_torch
+    route = told_matmul(wanted, translator.config.d_model)
     with written_whole(output) as file, route:
         for line in printed:  # for a faulty line an empty one
             print(line, file=file)

@@ -130,6 +130,19 @@ def check_fit(vocabulary: Vocabulary, config: TransformerConfig) -> None:
         )
 
 
+def check_engine(engine: str, precision: str) -> None:
+    """Raise a ValueError for what cannot compute, or not so precisely."""
+    if engine not in ("torch", "ctranslate2"):
+        raise ValueError(f"engine={engine!r} must be 'torch' or 'ctranslate2'")
+    if precision not in ("fp32", "bf16"):
+        raise ValueError(f"precision={precision!r} must be 'fp32' or 'bf16'")
+    if (engine, precision) == ("ctranslate2", "bf16"):
+        raise ValueError(
+            "precision='bf16' is torch's; for ctranslate2 choose one when you "
+            "export the model (--quantization)"
+        )
+
+
 class SourceTranslator:
     """From source ids to translations; see `Translator`."""
 
@@ -204,7 +217,11 @@ class Translator(SourceTranslator):
 
     @classmethod
     def load(
-        cls, name_or_folder: str | Path, *, engine: str = "torch"
+        cls,
+        name_or_folder: str | Path,
+        *,
+        engine: str = "torch",
+        precision: str = "fp32",
     ) -> "Translator":
         """A shipped model by name, a model's folder, or a run's folder.
 
@@ -212,20 +229,23 @@ class Translator(SourceTranslator):
             name_or_folder: which model; for "ctranslate2" also the folder
                 of an exported one.
             engine: what computes it: "torch" or "ctranslate2".
+            precision: of weights and products, torch's only: "fp32" or
+                "bf16".
 
         Raises:
-            ValueError: there is no such model or engine, or it is damaged.
+            ValueError: there is no such model, engine or precision, or it is
+                damaged.
         """
+        check_engine(engine, precision)
         if engine == "ctranslate2":
             from transformer_lit.ctranslate import load_fast
 
             return load_fast(name_or_folder)
-        if engine != "torch":
-            raise ValueError(
-                f"engine={engine!r} must be 'torch' or 'ctranslate2'"
-            )
         folder = find_model(name_or_folder)
-        return cls(load_model(folder), load_vocabulary(folder))
+        model = load_model(folder)
+        if precision == "bf16":
+            model = model.bfloat16()
+        return cls(model, load_vocabulary(folder))
 
     def hypotheses(
         self, texts: list[str], *, batch_tokens: int = 4096, **search: Any
@@ -285,6 +305,7 @@ __all__ = [
     "Translation",
     "Translator",
     "best_text",
+    "check_engine",
     "check_fit",
     "check_texts",
     "find_model",
