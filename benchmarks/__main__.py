@@ -3,6 +3,7 @@
 python -m benchmarks run      everything that results/bench.json lacks
 python -m benchmarks quick    ours and torch.nn, small, in this process
 python -m benchmarks table    what was measured
+python -m benchmarks growth   time and memory against lengths and sizes
 python -m benchmarks envs     only make the peers' environments
 """
 
@@ -24,6 +25,7 @@ from benchmarks.bench import (
 )
 from benchmarks.cases import PRECISIONS, SIZES, Case
 from benchmarks.envs import ROOT, PeerError, python_of
+from benchmarks.growth import growth
 from benchmarks.local import Local
 from benchmarks.race import race
 from benchmarks.report import OURS, table
@@ -136,6 +138,7 @@ def main() -> int:
         "run": run,
         "quick": quick,
         "table": show,
+        "growth": growth,
         "envs": envs,
     }
     try:

@@ -93,7 +93,7 @@ def resume(path: Path, about: Message) -> Message:
         ValueError: it is not.
     """
     if not path.exists():
-        return {"about": about, "cases": {}}
+        return {"about": about}
     record: Message = json.loads(path.read_text(encoding="utf-8"))
     old = record["about"]
     other = [key for key in about if old.get(key) != about[key]]
@@ -173,7 +173,7 @@ def run_all(
         together: peers in a race; 0: as memory allows.
         again: peers whose rows are measured anew; ours: all rows.
     """
-    record = resume(path, about)
+    record = {"cases": {}, **resume(path, about)}
     forget(record, cases, list(again))
     most = together or max(1, int(memory_of_this_machine() * 0.8 / MEMORY) - 1)
     races = list(plan(record, cases, peers, most))

@@ -4,12 +4,15 @@ import gzip
 import json
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 import transformer_lit as tl
 from benchmarks import bench, envs
+from benchmarks import growth as growing
 from benchmarks.bench import DOES, PEERS, groups, machine, run_all, save
 from benchmarks.cases import PRECISIONS, SIZES, Case, sources, training_batches
 from benchmarks.envs import LOCKS, ROOT, PeerError, python_of
@@ -491,3 +494,58 @@ def test_a_command_that_fails_says_its_error(tmp_path):
 def test_environments_are_not_in_git():
     command = ["git", "-C", str(ROOT), "ls-files", "benchmarks/.envs"]
     assert subprocess.check_output(command) == b""
+
+
+# -- Growth ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("series", growing.SERIES)
+def test_every_series_grows_what_it_names(series, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TRANSFORMER_LIT_CACHE", str(tmp_path))
+    few = {"preparing: pairs": (300, 600)}.get(series, (2, 4))
+    if series.startswith("opening"):
+        few = (1200, 2400)
+    works = [growing.work_of(series, size) for size in few]
+    for work, _ in works:
+        work()
+    counted = [flops for _, flops in works]
+    if series.startswith(("preparing", "opening")):
+        assert counted == [None, None]
+    else:
+        assert 0 < counted[0] < counted[1]
+
+
+def test_growth_goes_on_where_it_stopped(monkeypatch, tmp_path, capsys):
+    asked = []
+
+    def measure(series, size, threads, rounds):
+        asked.append((series, size))
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return {"size": size, "seconds": 1.0, "bytes": 0, "flops": None}
+
+    monkeypatch.setattr(growing, "measure", measure)
+    monkeypatch.setattr(growing, "SERIES", {"a": [1, 2], "b: c": [3, 4]})
+    monkeypatch.setattr(
+        growing, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1)
+    )
+    out = tmp_path / "growth.json"
+    with pytest.raises(KeyboardInterrupt):
+        growing.growth(out=out)
+    assert growing.growth(out=out) == 0
+    assert asked == [("a", 1), ("a", 2), ("b: c", 3), ("b: c", 3), ("b: c", 4)]
+    record = json.loads(out.read_text())
+    sizes = {k: [p["size"] for p in v] for k, v in record["series"].items()}
+    assert sizes == {"a": [1, 2], "b: c": [3, 4]}
+    assert growing.growth(series=("b",), out=out) == 0 and len(asked) == 5
+
+
+def test_a_point_is_measured_in_a_process_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(growing, "SERIES", {"attention, fused": [4]})
+    out = tmp_path / "growth.json"
+    assert growing.growth(threads=1, rounds=1, out=out) == 0
+    [point] = json.loads(out.read_text())["series"]["attention, fused"]
+    assert point["seconds"] > 0 and point["bytes"] >= 0
+    assert point["flops"] == 3 * 2 * 2 * 8 * 64 * 4**2
