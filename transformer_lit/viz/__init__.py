@@ -13,10 +13,33 @@ it, the controls redraw both.
 import html
 import json
 import os
+from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
-from transformer_lit.viz.kinds import KINDS, Story, number_text
+from transformer_lit.viz import (
+    ablations,
+    beam,
+    curves,
+    heads,
+    masks,
+    rate,
+    rotation,
+    softmax,
+)
+from transformer_lit.viz.story import Story, number_text
+
+KINDS: dict[str, Callable[..., Story]] = {
+    "heads": heads.heads,
+    "masks": masks.masks,
+    "rotation": rotation.rotation,
+    "softmax": softmax.softmax,
+    "rate": rate.rate,
+    "beam": beam.beam,
+    "curves": curves.curves,
+    "ablations": ablations.ablations,
+}
+"""Every kind of figure: what makes its story."""
 
 PAGE = """\
 <!doctype html>
@@ -25,6 +48,7 @@ PAGE = """\
 <title>{title}</title><style>{css}</style></head><body>
 <figure data-viz="{kind}" data-state="static">
 <figcaption>{title}</figcaption>
+<p class="reading">{reading} <span class="trying">{trying}</span></p>
 <form></form>
 <div class="picture static">{picture}</div>
 <p class="summary" role="status">{summary}</p>
@@ -47,7 +71,7 @@ TL.start(document.querySelector("figure"),
 OUTPUT = """\
 <figure style="display: grid; width: 100%; max-width: 752px; margin: 0 auto">
 <div style="grid-area: 1 / 1; min-width: 0"><img alt="{alt}" style="width: 100%" \
-src='data:image/svg+xml,{image}'><p>{summary}</p></div>
+src='data:image/svg+xml,{image}'><p>{reading} {summary}</p></div>
 <iframe title="{title}" style="grid-area: 1 / 1; width: 100%; border: 0; \
 height: {height}px" srcdoc='{page}'></iframe>
 </figure>
@@ -85,7 +109,7 @@ class Live:
     """A figure that can be touched; Jupyter shows it.
 
     Args:
-        story: what it shows, from one of `kinds.KINDS`.
+        story: what it shows, from one of `KINDS`.
 
     Attributes:
         story: the same.
@@ -101,11 +125,13 @@ class Live:
         return PAGE.format(
             kind=self.story.kind,
             title=html.escape(self.story.title),
+            reading=html.escape(self.story.reading),
+            trying=html.escape(self.story.trying),
             css=shipped("figures.css"),
             picture=self.picture,
             summary=html.escape(self.story.summary),
             table=table_html(self.story),
-            data=data.replace("</", "<\\/").replace("<!--", "<\\!--"),
+            data=data.replace("<", "\\u003c"),  # nothing there is a tag
             js=shipped("core.js") + shipped(f"{self.story.kind}.js") + START,
         )
 
@@ -119,6 +145,7 @@ class Live:
         return OUTPUT.format(
             alt=html.escape(f"{self.story.title}. {self.story.summary}"),
             image=data_uri(self.picture),
+            reading=html.escape(self.story.reading),
             summary=html.escape(self.story.summary),
             title=html.escape(self.story.title),
             height=self.height + CONTROLS,
@@ -160,9 +187,12 @@ def show(kind: str, /, *arguments: Any, **options: Any) -> Live:
         ValueError: there is no such kind, or nothing can be shown of what
             was given; the message says what to give instead.
     """
+    import matplotlib.pyplot as plt
+
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r} is none of {', '.join(KINDS)}")
-    return Live(KINDS[kind](*arguments, **options))
+    with plt.rc_context({"text.parse_math": False}):  # a token may have a $
+        return Live(KINDS[kind](*arguments, **options))
 
 
 __all__ = ["KINDS", "Live", "Story", "show"]

@@ -14,19 +14,34 @@
   const line = (x1, y1, x2, y2, attributes) => tag("path", { d: `M${x1} ${y1}L${x2} ${y2}`, fill: "none", ...attributes });
   const colour = (n) => `var(--c${n % 8})`;
   const written = (n) => `fill:color-mix(in srgb, ${colour(n)} 70%, var(--ink))`; // dark enough to be read
-  const DASHES = ["none", "6 3", "8 3 2 3", "2 3"];
+  // Two lines of one colour have other dashes.
+  const dashes = (n) => ["none", "6 3", "8 3 2 3", "2 3"][(n + Math.floor(n / 8)) % 4];
 
   // A value as tables and sentences show it, as in Python.
   function shown(value, digits) {
     if (typeof value === "string") return value;
     const [whole, rest] = Math.abs(value).toFixed(digits).split(".");
     const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");
-    return (value < 0 ? "−" : "") + grouped + (rest ? `.${rest}` : "");
+    const sign = value < 0 && /[1-9]/.test(whole + rest) ? "−" : ""; // no minus before a zero
+    return sign + grouped + (rest ? `.${rest}` : "");
   }
   const whole = (value) => shown(value, 0);
   const sentenceCase = (name) => name.slice(0, 1).toUpperCase() + name.slice(1);
   const sum = (values) => values.reduce((a, b) => a + b, 0);
   const range = (n, first = 0) => Array.from({ length: n }, (_, i) => first + i);
+
+  // Words, cut to the room there is for them.
+  const pen = document.createElement("canvas").getContext("2d");
+  function textWidth(words, size = 13) {
+    pen.font = `${size}px system-ui, sans-serif`;
+    return pen.measureText(words).width;
+  }
+  function fitted(words, room, size = 13) {
+    if (textWidth(words, size) <= room) return words;
+    const signs = [...words];
+    while (signs.length > 1 && textWidth(`${signs.join("")}…`, size) > room) signs.pop();
+    return `${signs.join("")}…`;
+  }
 
   function need(truth, sentence) {
     if (!truth) throw new Error(sentence);
@@ -56,7 +71,7 @@
     parts.push(text(left, top - 13, title));
     for (const { points, n, faint } of lines) {
       const d = points.map(([a, b], i) => `${i ? "L" : "M"}${X(a).toFixed(1)} ${Y(b).toFixed(1)}`).join("");
-      parts.push(tag("path", { d, fill: "none", stroke: faint ? "var(--quiet)" : colour(n), "stroke-width": faint ? 1 : 2, "stroke-dasharray": DASHES[n % 4] }));
+      parts.push(tag("path", { d, fill: "none", stroke: faint ? "var(--quiet)" : colour(n), "stroke-width": faint ? 1 : 2, "stroke-dasharray": dashes(n) }));
     }
     for (const { at, n, label, anchor = "start" } of dots) {
       const [px, py] = [X(at[0]), Y(at[1])];
@@ -75,9 +90,9 @@
 
   function control({ type, name, label, options, first = 0, min, max, step }) {
     if (type === "check") return check(name, label, "");
-    if (type === "several") return `<fieldset><legend>${label}</legend>${options.map((one, n) => check(name, one, n)).join("")}</fieldset>`;
-    if (type === "select") return `<label>${label} <select name="${name}">${options.map((one, n) => option(one, n + first)).join("")}</select></label>`;
-    return `<label>${label} ${tag("input", { type: "range", name, min, max, step })}<output></output></label>`;
+    if (type === "several") return `<fieldset><legend>${escaped(label)}</legend>${options.map((one, n) => check(name, one, n)).join("")}</fieldset>`;
+    if (type === "select") return `<label>${escaped(label)} <select name="${name}">${options.map((one, n) => option(one, n + first)).join("")}</select></label>`;
+    return `<label>${escaped(label)} ${tag("input", { type: "range", name, min, max, step })}<span class="value" aria-hidden="true"></span></label>`;
   }
 
   function tableOf({ head, rows, digits }) {
@@ -154,7 +169,8 @@
       const { width = room, height, svg, summary } = drawn, title = this.root.querySelector("figcaption").textContent;
       this.picture.classList.remove("static");
       this.picture.innerHTML = tag("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": title }, svg);
-      if (width > room) Object.assign(this.picture, { tabIndex: 0, role: "region", ariaLabel: "The picture, wider than the page" });
+      const scrolls = { tabindex: 0, role: "region", "aria-label": "The picture, wider than the page" };
+      for (const [key, value] of Object.entries(scrolls)) width > room ? this.picture.setAttribute(key, value) : this.picture.removeAttribute(key);
       this.summary.textContent = summary;
       this.scroll.innerHTML = tableOf(drawn);
     }
@@ -163,10 +179,21 @@
       return [this.drawn.head, ...this.drawn.rows].map((row) => row.join("\t")).join("\n");
     }
 
+    // The picture in light colours, which it carries itself: drawing programs
+    // know no style sheet's variables.
     download() {
-      const svg = this.picture.firstChild.cloneNode(true), style = document.createElement("style");
-      style.textContent = document.querySelector("style").textContent;
-      svg.prepend(style);
+      const { dataset } = document.documentElement, { theme } = dataset, drawn = this.picture.firstChild, svg = drawn.cloneNode(true);
+      dataset.theme = "light";
+      const copies = [svg, ...svg.querySelectorAll("*")];
+      [drawn, ...drawn.querySelectorAll("*")].forEach((one, n) => {
+        const style = getComputedStyle(one);
+        for (const name of ["fill", "stroke", "font-family", "font-size", "font-weight"]) {
+          copies[n].removeAttribute(name);
+          copies[n].style.setProperty(name, style.getPropertyValue(name));
+        }
+      });
+      if (theme === undefined) delete dataset.theme;
+      else dataset.theme = theme;
       const link = document.createElement("a");
       link.href = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(svg)], { type: "image/svg+xml" }));
       link.download = `${this.root.dataset.viz}.svg`;
@@ -225,5 +252,5 @@
     } catch { /* a sandbox: nothing around it may be asked */ }
   };
 
-  Object.assign(TL, { escaped, tag, text, line, colour, written, DASHES, shown, whole, sentenceCase, sum, range, need, ticks, chart, choice, slider });
+  Object.assign(TL, { escaped, tag, text, line, colour, written, dashes, textWidth, fitted, shown, whole, sentenceCase, sum, range, need, ticks, chart, choice, slider });
 })((globalThis.TL = {}));

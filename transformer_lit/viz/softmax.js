@@ -33,7 +33,8 @@
       return {
         svg: bars + means, height: narrow ? 410 : 282,
         summary: `At width ${one.d_k} the largest of ${keys} weights is on average ${shown(one.largest[0], 2)} without the scale and ${shown(one.largest[1], 2)} with it; ` +
-          `the sum of p(1 − p), through which it learns, ${shown(one.slope[0], 2)} and ${shown(one.slope[1], 2)}.`,
+          `the sum of p(1 − p), the slope it learns through, ${shown(one.slope[0], 2)} and ${shown(one.slope[1], 2)}. ` +
+          `The bars are ${scaled ? "" : "un"}scaled; the tallest is ${shown(Math.max(...weights), 2)}.`,
         digits: 3, head: ["d_k", "variance of q·k", "its error", "largest, unscaled", "largest, scaled", "p(1 − p), unscaled", "p(1 − p), scaled"],
         rows: widths.map((w) => [String(w.d_k), w.variance, w.error, ...w.largest, ...w.slope]),
       };
