@@ -12,8 +12,8 @@ BOOK := _build/html/index.html
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
 	--nbval-sanitize-with tests/nbval.cfg -n 2 --dist loadfile
 
-.PHONY: setup book run check test viz pdf standalone wheel miniature bench \
-	bench-quick clean
+.PHONY: setup book run check test machine viz pdf standalone wheel miniature \
+	bench bench-quick clean
 .DEFAULT_GOAL := book
 
 # $(call step,what,command): say what is done, do it, say how long it took.
@@ -33,7 +33,7 @@ book: setup
 	$(call step,write the ledger,$(BIN)/python tools/ledger.py)
 	$(call step,write what is covered,$(BIN)/python tools/covered.py)
 	$(call step,write the index of exercises,$(BIN)/python tools/exercises.py)
-	$(call step,write the machine,$(BIN)/python tools/viz.py)
+	$(call step,write the machine,$(BIN)/python tools/machine.py)
 	$(call step,render the book,$(BIN)/jupyter-book build . -q)
 	@printf '== translate "forty two": '
 	@$(BIN)/transformer-lit translate --model numbers forty two
@@ -54,10 +54,10 @@ check: setup
 	$(call step,exercises,$(BIN)/python tools/exercises.py --check)
 	$(call step,ruff,$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .)
 	$(call step,mypy,$(BIN)/mypy)
-	$(call step,codespell,$(BIN)/codespell book viz transformer_lit tools tests benchmarks *.md)
+	$(call step,codespell,$(BIN)/codespell book machine transformer_lit tools tests benchmarks *.md)
 	$(call step,what nbval does not see and the cost of the import,\
 		$(BIN)/pytest -q tests/test_notebooks.py tests/test_import.py)
-	$(call step,write the machine,$(BIN)/python tools/viz.py)
+	$(call step,write the machine,$(BIN)/python tools/machine.py)
 	$(call step,render the book and take warnings as errors,$(BIN)/jupyter-book \
 		build . --all -W -n --keep-going -q)
 	$(call step,re-execute the notebooks and compare,OMP_NUM_THREADS=1 \
@@ -66,8 +66,8 @@ check: setup
 test: check standalone wheel
 	$(call step,tests,OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup tests)
 
-viz: setup
-	$(call step,write the machine,$(BIN)/python tools/viz.py)
+machine viz: setup
+	$(call step,write the machine,$(BIN)/python tools/machine.py)
 
 pdf: book
 	$(call step,print the book,$(BIN)/python tools/pdf.py)

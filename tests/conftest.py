@@ -1,5 +1,6 @@
 """Settings for every test: one thread, the same examples each time."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -31,6 +32,20 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.generate],
 )
 settings.load_profile("book")
+
+
+@pytest.fixture(scope="session")
+def tools():
+    """A module of tools/ by its name, for tests that call its functions."""
+    folder = str(Path(__file__).resolve().parents[1] / "tools")
+
+    def load(name):
+        # The tools stay out of the path: their names are common words.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "path", [folder, *sys.path])
+            return importlib.import_module(name)
+
+    return load
 
 
 @pytest.hookimpl(tryfirst=True)

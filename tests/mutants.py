@@ -280,8 +280,10 @@ MUTANTS = [
     Mutant(
         "cross-attention reads the decoder, not the memory",
         "stacks",
-        "attend(h, *cache.memory, src_mask, maps)",
-        "attend(h, *self.cross_attention.keys_values(h), None, maps)",
+        "self.cross_attention.attend(h, k, v, src_mask, maps)",
+        "self.cross_attention.attend(\n"
+        "            h, *self.cross_attention.keys_values(h), None, maps\n"
+        "        )",
         "test_stacks.py::test_a_decoder_layer_equals_torch_nn",
         "bentrevett/pytorch-seq2seq 143; pytorch 61165",
     ),
@@ -644,8 +646,8 @@ MUTANTS = [
     Mutant(
         "scores that are no log-probabilities",
         "decoding",
-        "model.step(ids, cache).log_softmax(-1).max(-1)",
-        "model.step(ids, cache).max(-1)",
+        "log_probs = log_probs_of(ids[:, None], logits)[:, 0]",
+        "log_probs = logits.max(-1).values",
         "test_decoding.py::"
         "test_the_reported_log_prob_is_the_teacher_forced_one",
         "jadore801120/attention-is-all-you-need-pytorch 93",
@@ -680,8 +682,8 @@ MUTANTS = [
     Mutant(
         "beams of different sentences mixed",
         "decoding",
-        "rows = (first[:, None] + parents).flatten()",
-        "rows = (first[:, None] * 0 + parents).flatten()",
+        "self.cache.reorder((first[:, None] + parents).flatten())",
+        "self.cache.reorder((first[:, None] * 0 + parents).flatten())",
         "test_decoding.py::"
         "test_a_batch_is_searched_like_its_sentences_one_by_one",
         "jadore801120/attention-is-all-you-need-pytorch 28",
@@ -689,8 +691,9 @@ MUTANTS = [
     Mutant(
         "the cache does not follow the beams",
         "decoding",
-        "layer.past = layer.past[0][rows], layer.past[1][rows]",
-        "pass",
+        "torch.index_select(self.here[:, :, : self.length], 0, rows, out=used)",
+        "used.copy_(self.here[torch.arange(len(rows)) % len(self.here)]"
+        "[:, :, : self.length])",
         "test_decoding.py::"
         "test_every_reported_log_prob_is_the_teacher_forced_one",
         "fairseq: reorder_incremental_state forgotten",
@@ -1352,15 +1355,15 @@ MUTANTS = [
     ),
     Mutant(
         "a live figure shows the attention with queries and keys swapped",
-        "viz/kinds",
-        'of_layer.append({"name": head, "weights": shades(weights)})',
-        'of_layer.append({"name": head, "weights": shades(weights.T)})',
+        "viz/heads",
+        'found.append({"name": head, "weights": shades(weights)})',
+        'found.append({"name": head, "weights": shades(weights.T)})',
         "test_live_figures.py::test_attention_of_any_model_is_taken",
         "tensor2tensor #917",
     ),
     Mutant(
         "a live figure hides the past instead of the future",
-        "viz/kinds",
+        "viz/masks",
         "past = causal_mask(T) if causal",
         "past = causal_mask(T).T if causal",
         "test_live_figures.py::test_the_masks_are_the_books",
@@ -1368,7 +1371,7 @@ MUTANTS = [
     ),
     Mutant(
         "a live figure scales by d_k instead of its root",
-        "viz/kinds",
+        "viz/softmax",
         "(scores, scores / d_k**0.5)",
         "(scores, scores / d_k)",
         "test_live_figures.py::test_with_the_scale_the_width_hardly_matters",

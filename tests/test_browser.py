@@ -1,7 +1,6 @@
 """The built book in Chromium, from file://, as a reader opens it."""
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,6 @@ import transformer_lit
 ROOT = Path(__file__).resolve().parents[1]
 HTML = ROOT / "_build" / "html"
 PAGES = sorted([*HTML.glob("notebooks/*.html"), *HTML.glob("book/*.html")])
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-QUIET = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync"
-).split()
 # Jupyter Book emits its head scripts twice; nothing of ours.
 THEIRS = ("THEBE_JS_URL",)
 
@@ -25,20 +19,14 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 
 @pytest.fixture(scope="module")
-def browser():
-    if not CHROMIUM:
+def browser(tools):
+    chromium = tools("chromium")
+    if not chromium.FOUND:
         # On CI a missing browser is a fault, elsewhere a reason to skip.
-        missing = "no Chromium: apt-get install chromium"
-        assert not os.environ.get("CI"), missing
-        pytest.skip(missing)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=QUIET
-        )
-        yield started
-        started.close()
+        assert not os.environ.get("CI"), chromium.MISSING
+        pytest.skip(chromium.MISSING)
+    with chromium.started() as browser:
+        yield browser
 
 
 @dataclass

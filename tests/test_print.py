@@ -1,10 +1,8 @@
 """The book on paper: what a page prints, and the PDF of the whole."""
 
-import importlib
 import io
 import os
 import re
-import sys
 import time
 from pathlib import Path
 
@@ -62,6 +60,19 @@ def test_nothing_is_cut_at_the_margin(sheet):
     assert wide == []
     page = "document.documentElement.scrollWidth"
     assert sheet.evaluate(page) <= TEXT_WIDTH
+
+
+def test_no_word_is_broken_in_the_head_of_a_table(sheet):
+    lines = sheet.evaluate("""() => [...document.querySelectorAll(
+        "article th")].filter(cell => cell.checkVisibility()
+                              && /^\\S+$/.test(cell.textContent.trim()))
+        .map(cell => {
+          const word = document.createRange();
+          word.selectNodeContents(cell.querySelector("p") ?? cell);
+          return word.getClientRects().length;
+        })""")
+    assert set(lines) <= {1}
+    assert lines or "how_to_read" not in sheet.url
 
 
 def test_what_was_folded_is_printed(sheet):
@@ -131,7 +142,12 @@ def test_the_screen_gets_its_theme_back(browser):
     )
     tab.pdf(page_ranges="1")
     assert tab.evaluate("window.printed") == "light"
-    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+    theme = "document.documentElement.dataset.theme"
+    assert tab.evaluate(theme) == "dark"
+    tab.evaluate(f"delete {theme}")  # where the theme's script did not run
+    tab.pdf(page_ranges="1")
+    assert tab.evaluate("window.printed") == "light"
+    assert tab.evaluate(theme) is None
     tab.close()
 
 
@@ -141,10 +157,8 @@ SMALL = [HTML / "book/intro.html", HTML / "notebooks/00_how_to_read.html"]
 
 
 @pytest.fixture(scope="module")
-def tool():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
-        return importlib.import_module("pdf")
+def tool(tools):
+    return tools("pdf")
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +226,44 @@ def test_every_link_leads_to_its_place(small, tool):
     assert {(1, first), (1, second), (first, second)} <= ways
 
 
+def test_a_screen_reader_finds_its_way_through_the_pdf(small, tool):
+    """Each sheet and each link has its tags, in one tree."""
+    assert small.root_object["/MarkInfo"]["/Marked"]
+    tree = small.root_object["/StructTreeRoot"]
+    numbers = tree["/ParentTree"]["/Nums"]
+    tags = dict(zip(numbers[::2], numbers[1::2], strict=True))
+    links = 0
+    for page in small.pages:
+        here = {
+            tag.get_object().raw_get("/Pg")
+            for tag in tags[page["/StructParents"]].get_object()
+            if tag.get_object()
+        }
+        assert page.indirect_reference in here
+        for link in page.get("/Annots", []):
+            tag = tags[link.get_object()["/StructParent"]].get_object()
+            assert tag["/S"] == "/Link"
+            links += 1
+    assert links > 10
+    found = list(walked(tree["/K"]))
+    titles = [tool.chapter(page, SMALL).title for page in SMALL]
+    assert sum(tag["/S"] == "/H1" for tag in found) == 1 + len(titles)
+    assert {"/H2", "/P", "/TH", "/Code"} <= {tag["/S"] for tag in found}
+    words = [tag["/Alt"] for tag in found if "/Alt" in tag]
+    assert any("eleven German pieces" in text for text in words)
+
+
+def walked(tag):
+    """A tag and those below it."""
+    tag = tag.get_object()
+    if isinstance(tag, list):
+        for each in tag:
+            yield from walked(each)
+    elif isinstance(tag, dict) and "/S" in tag:
+        yield tag
+        yield from walked(tag.get("/K", []))
+
+
 def test_formulas_and_figures_are_in_the_pdf(small, texts):
     assert not re.search(r"\\\(|\$\$|\\frac|\\sqrt", " ".join(texts))
     pictures = [image for page in small.pages for image in page.images]
@@ -259,7 +311,6 @@ def house(tool, tmp_path, monkeypatch):
         "ROOT": tmp_path,
         "RENDERED": tmp_path,
         "TARGET": tmp_path / "book.pdf",
-        "CHROMIUM": "chromium",
         "pages": lambda rendered: [page],
         "print_book": lambda book: b"new",
     }.items():
@@ -293,10 +344,13 @@ def test_a_print_that_fails_leaves_the_old_pdf(tool, house, monkeypatch):
     assert tool.TARGET.read_bytes() == b"old"
 
 
-def test_what_is_missing_is_said_in_one_line(tool, house, monkeypatch):
-    monkeypatch.setattr(tool, "CHROMIUM", None)
+def test_a_missing_browser_is_said_in_one_line(tools, tool, monkeypatch):
+    monkeypatch.setattr(tools("chromium"), "FOUND", None)
     with pytest.raises(SystemExit, match=r"^no Chromium: apt-get .* chromium$"):
-        tool.main()
+        tool.print_book(SMALL)
+
+
+def test_a_missing_page_is_said_in_one_line(tool, house):
     (house / "one.html").unlink()
     with pytest.raises(SystemExit, match=r"^one.html is missing; run `make b"):
         tool.main()

@@ -6,6 +6,7 @@ standalone notebook of `make standalone`, which needs no package at all.
 
 import json
 import os
+import re
 import subprocess
 import venv
 from pathlib import Path
@@ -69,12 +70,13 @@ def execute(notebook, python, folder, monkeypatch):
     return nb
 
 
-@pytest.fixture(scope="module")
+# One environment for each process of pytest: the notebooks are in no group,
+# so that they spread over all of them.
+@pytest.fixture(scope="session")
 def colab(tmp_path_factory):
     return copy_of_colab(tmp_path_factory.mktemp("installed") / "venv")
 
 
-@pytest.mark.xdist_group("installed")
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs_after_its_setup_cell(notebook, colab, tmp_path, monkeypatch):
     [wheel] = (COLAB / "wheels").glob("transformer_lit-*.whl")
@@ -84,12 +86,11 @@ def test_runs_after_its_setup_cell(notebook, colab, tmp_path, monkeypatch):
     assert versions(colab) == before
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def bare(tmp_path_factory):
     return copy_of_colab(tmp_path_factory.mktemp("bare") / "venv")
 
 
-@pytest.mark.xdist_group("standalone")
 @pytest.mark.parametrize("notebook", STANDALONE, ids=lambda path: path.stem)
 def test_runs_alone(notebook, bare, tmp_path, monkeypatch):
     execute(notebook, bare, tmp_path, monkeypatch)
@@ -104,7 +105,15 @@ def test_there_is_a_standalone_notebook_for_each_chapter():
     assert [path.name for path in STANDALONE] == names
 
 
-@pytest.mark.xdist_group("installed")
+def test_a_standalone_notebook_places_each_file_once():
+    for path in STANDALONE:
+        cells = nbformat.read(path, 4).cells
+        text = "\n".join(cell.source for cell in cells)
+        placed = re.findall(r"^place\('([^']+)'", text, re.M)
+        assert placed[0] == "__init__.py", path.name
+        assert len(set(placed)) == len(placed), path.name
+
+
 def test_the_installed_package_translates_and_records(colab, tmp_path):
     # An ordinary user: pip install, then the command, away from the sources.
     [wheel] = (COLAB / "wheels").glob("transformer_lit-*.whl")

@@ -11,8 +11,8 @@ import html
 import io
 import json
 import os
-import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,16 +20,27 @@ from urllib.parse import urldefrag, urlsplit
 
 import yaml
 from chapters import BOOK, CONFIG, ROOT
+from chromium import started
 from lxml import etree
 from lxml.html import HtmlElement, HTMLParser, document_fromstring, tostring
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 from pypdf import PageObject, PdfReader, PdfWriter
-from pypdf.generic import Destination, Fit, IndirectObject, NameObject
+from pypdf.generic import (
+    ArrayObject,
+    BooleanObject,
+    Destination,
+    DictionaryObject,
+    Fit,
+    IndirectObject,
+    NameObject,
+    NumberObject,
+    PdfObject,
+    TextStringObject,
+)
 
 RENDERED = ROOT / "_build" / "html"
 TARGET = ROOT / "_build" / "transformer_lit.pdf"
 COVER = BOOK / "machine.png"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 # What a page holds for the screen alone.
 SCREEN = (
     ".//script | .//iframe | .//div[contains(@class, 'toctree-wrapper')]"
@@ -239,7 +250,9 @@ def printed(text: str, browser: Browser) -> PdfReader:
         tab.set_default_timeout(0)
         tab.goto(page.as_uri())
         tab.evaluate(FORMULAS)
-        pdf = tab.pdf(prefer_css_page_size=True, print_background=True)
+        pdf = tab.pdf(
+            prefer_css_page_size=True, print_background=True, tagged=True
+        )
         tab.close()
     return PdfReader(io.BytesIO(pdf))
 
@@ -257,7 +270,7 @@ def places_in(part: PdfReader, name: str, before: int) -> dict[str, Place]:
 
 
 def bind(book: list[Path], browser: Browser) -> PdfWriter:
-    """The whole book: cover, contents, chapters, links and outline.
+    """The whole book: cover, contents, chapters, links, tags and outline.
 
     Raises:
         KeyError: a link leads to a place that is not in the book.
@@ -284,6 +297,7 @@ def bind(book: list[Path], browser: Browser) -> PdfWriter:
             writer.add_page(page)
     for page in writer.pages:
         link(page, places, writer)
+    tag((filled, *parts), writer)
     outline(chapters, places, writer)
     writer.page_mode = "/UseOutlines"  # show the bookmarks
     writer.add_metadata(
@@ -304,6 +318,44 @@ def link(page: PageObject, places: dict[str, Place], writer: PdfWriter) -> None:
             del each["/A"]
             array = Destination("", there, place.fit).dest_array
             each[NameObject("/Dest")] = array
+
+
+def tag(parts: Iterable[PdfReader], writer: PdfWriter) -> None:
+    """Join the tags of the parts: what is a heading, a table, a picture.
+
+    Pages and links know their tags by numbers; each part counts from zero.
+    """
+    top, tags = ArrayObject(), ArrayObject()
+    kind, numbered = NameObject("/StructTreeRoot"), entries(Nums=tags)
+    root = entries(Type=kind, K=top, ParentTree=numbered)
+    home = writer._add_object(root)
+    pages, first = iter(writer.pages), 0
+    for part in parts:
+        copy = part.root_object.raw_get("/StructTreeRoot").clone(writer)
+        tree = copy.get_object()
+        tree["/K"].update(entries(P=home))
+        top.append(tree.raw_get("/K"))
+        numbers = tree["/ParentTree"]["/Nums"]
+        for number, tagged in zip(numbers[::2], numbers[1::2], strict=True):
+            tags.extend([NumberObject(first + number), tagged])
+        for old, page in zip(part.pages, pages, strict=False):
+            number = NumberObject(first + old["/StructParents"])
+            page.update(entries(StructParents=number))
+            for each in page.get("/Annots", []):
+                link = each.get_object()
+                number = NumberObject(first + link["/StructParent"])
+                link.update(entries(StructParent=number))
+        first += tree["/ParentTreeNextKey"]
+    marked = entries(Marked=BooleanObject(True))
+    language = TextStringObject("en")
+    writer.root_object.update(
+        entries(StructTreeRoot=home, MarkInfo=marked, Lang=language)
+    )
+
+
+def entries(**values: PdfObject) -> DictionaryObject:
+    """A dictionary of the PDF."""
+    return DictionaryObject({NameObject(f"/{k}"): v for k, v in values.items()})
 
 
 def outline(
@@ -332,10 +384,7 @@ def outline(
 def print_book(book: list[Path]) -> bytes:
     """The PDF of a book, from a browser of its own."""
     pdf = io.BytesIO()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
+    with started() as browser:
         bind(book, browser).write(pdf)
     return pdf.getvalue()
 
@@ -354,8 +403,6 @@ def main() -> None:
         sys.exit(f"{absent[0].relative_to(ROOT)} is missing; run `make book`")
     if fresh(book):
         return
-    if not CHROMIUM:
-        sys.exit("no Chromium: apt-get install chromium")
     part = TARGET.with_suffix(".part")
     part.write_bytes(print_book(book))
     part.replace(TARGET)

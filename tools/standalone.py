@@ -9,16 +9,14 @@ after being uploaded to Colab alone.
 
 import base64
 import re
-import tomllib
 from pathlib import Path
 
 import nbformat
 from chapters import CONFIG, PACKAGE, ROOT, closure, code, notebook_of, texts
 
+from transformer_lit import __version__
+
 TARGET = ROOT / "_build" / "standalone"
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-    "version"
-]
 SMALL = (
     "num2words",
     "portalocker",
@@ -55,7 +53,7 @@ def place(name, text="", data=""):
 
 def setup(source: str) -> str:
     """The first cell for a chapter with this code."""
-    files = closure(source)
+    files = sorted({PACKAGE / "__init__.py", *closure(source)})
     everything = source + "".join(path.read_text("utf-8") for path in files)
     small = [
         name
@@ -63,9 +61,7 @@ def setup(source: str) -> str:
         if re.search(rf"(import|from) {name}\b", everything)
     ]
     url = CONFIG["repository"]["url"]
-    parts = [SETUP.format(version=VERSION, url=url, small=small)]
-    init = f"__version__ = {VERSION!r}\n"  # the whole one, if it is asked for
-    parts.append(f"place('__init__.py', {init!r})")
+    parts = [SETUP.format(version=__version__, url=url, small=small)]
     for path in files:
         text = quoted(path.read_text(encoding="utf-8"))
         parts.append(f"place({path.relative_to(PACKAGE).as_posix()!r}, {text})")

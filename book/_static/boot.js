@@ -26,7 +26,8 @@
     dataset.theme = "light";
   });
   addEventListener("afterprint", () => {
-    dataset.theme = theme;
+    if (theme) dataset.theme = theme;
+    else delete dataset.theme;
   });
 
   document.addEventListener("DOMContentLoaded", async () => {

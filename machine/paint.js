@@ -75,7 +75,7 @@
       for (const line of this.lines) if (line.kind !== "arc") this.paintLine(line);
       for (const block of this.blocks) if (this.inView(block)) this.paintBlock(block);
       for (const line of this.lines) if (line.kind === "arc") this.paintArc(line);
-      for (const block of this.blocks) if (this.overlay && this.inView(block)) this.paintOverlay(block);
+      for (const block of this.blocks) if (this.overlay && this.inView(block) && !this.dimmed(block.name)) this.paintOverlay(block);
       this.named = []; // where a name stands already
       for (const block of this.blocks) if (this.inView(block)) this.paintText(block);
       if (!this.focus) this.signs.forEach((sign) => this.paintSign(sign));
@@ -173,9 +173,9 @@
       ctx.moveTo(...a);
       ctx.quadraticCurveTo(...c, ...b);
       ctx.strokeStyle = theme.arc;
-      const own = !cursor || !cursor.name.startsWith("decoder") || cursor.row === row;
-      ctx.globalAlpha = (own ? 1 : 0.25) * weight;
-      ctx.lineWidth = Math.max(0.8, Math.min(4, weight * camera.zoom * 0.6));
+      const chosen = cursor && cursor.name.startsWith("decoder"), own = chosen && cursor.row === row;
+      ctx.globalAlpha = chosen && !own ? 0.25 * weight : own ? 0.3 + 0.7 * weight : weight;
+      ctx.lineWidth = Math.max(own ? 2 : 0.8, Math.min(4, weight * camera.zoom * 0.6));
       ctx.stroke();
       ctx.globalAlpha = 1;
     }
@@ -334,7 +334,7 @@
     paintSign({ text, strong, at = "left", x, y }) {
       const narrow = this.camera.width < 500;
       if (narrow && !strong) return;
-      this.font(narrow ? 12 : strong ? 17 : 12, at, strong ? 600 : 400);
+      this.font(narrow ? 12 : strong ? 17 : 11, at, strong ? 600 : 400);
       this.write(text, ...TL.project(this.camera, x, y), strong ? this.theme.ink : this.theme.faint);
     }
 

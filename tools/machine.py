@@ -1,10 +1,10 @@
 """Write the page `machine`: the miniature, computed and drawn in a browser.
 
-    python tools/viz.py            write what is out of date
-    python tools/viz.py --check    exit 1 and name what is out of date
-    python tools/viz.py --picture  take book/machine.png, through Chromium
+    python tools/machine.py            write what is out of date
+    python tools/machine.py --check    exit 1 and name what is out of date
+    python tools/machine.py --picture  take book/machine.png, through Chromium
 
-From viz/ (scripts, style), book/machine.md (the walk), book/ledger.yml and
+From machine/ (scripts, style), book/machine.md (the walk), book/ledger.yml and
 the shipped weights come, in book/_extra:
 
     machine/data.js       sizes, vocabulary, weights and their checksum
@@ -17,7 +17,6 @@ import hashlib
 import html
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -82,8 +81,8 @@ def data() -> str:
 
 def scripts() -> str:
     """All scripts in one; the first makes the global name TL."""
-    parts = [(ROOT / "viz" / f"{s}.js").read_text("utf-8") for s in SCRIPTS]
-    style = (ROOT / "viz" / "machine.css").read_text("utf-8")
+    parts = [(ROOT / "machine" / f"{s}.js").read_text("utf-8") for s in SCRIPTS]
+    style = (ROOT / "machine" / "machine.css").read_text("utf-8")
     return "".join([*parts, f"TL.style = {json.dumps(style)};\n"])
 
 
@@ -121,7 +120,7 @@ def walk() -> str:
 
 def whole() -> str:
     """The one file."""
-    page = (ROOT / "viz" / "machine.html").read_text("utf-8")
+    page = (ROOT / "machine" / "machine.html").read_text("utf-8")
     parts = {"WALK": walk(), "SCRIPTS": scripts() + data()}
     for name, part in parts.items():
         page = page.replace(f"<!-- {name} -->", part)
@@ -130,21 +129,17 @@ def whole() -> str:
 
 def picture() -> None:
     """What stands where no script runs: the stage at rest."""
+    from chromium import started
     from PIL import Image
-    from playwright.sync_api import sync_playwright
 
     file = BOOK / "machine.png"
     view = {"width": 1500, "height": 1000}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+    with started() as browser:
         tab = browser.new_page(viewport=view, reduced_motion="reduce")
         tab.goto((EXTRA / "machine.html").as_uri())
         tab.wait_for_selector("[data-state=ready]")
         tab.wait_for_timeout(500)
         tab.locator("canvas").screenshot(path=file)
-        browser.close()
     Image.open(file).convert("RGB").quantize(128).save(file, optimize=True)
 
 
@@ -157,7 +152,9 @@ def main() -> int:
     stale = [p for p, text in written.items() if not same(p, text)]
     for path in stale:
         if "--check" in sys.argv:
-            print(f"{path.relative_to(ROOT)} is out of date; run tools/viz.py")
+            print(
+                f"{path.relative_to(ROOT)} is out of date; run tools/machine.py"
+            )
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(written[path], encoding="utf-8")

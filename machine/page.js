@@ -80,11 +80,11 @@
     listen() {
       const form = this.find("form");
       const on = (name, act) => this.find(`[name=${name}]`).addEventListener("click", act);
-      form.addEventListener("submit", (event) => { event.preventDefault(); this.read(true); });
-      form.number.addEventListener("input", () => this.read(false));
-      form.number.addEventListener("change", () => this.read(true));
+      form.addEventListener("submit", (event) => event.preventDefault());
+      form.number.addEventListener("input", () => this.choose(true));
+      form.number.addEventListener("change", () => { this.typing = false; });
       form.written.addEventListener("input", () => { this.stopPlay(); this.compute(Number(form.written.value)); });
-      on("draw", () => { form.number.value = TL.drawHeldOut(); this.read(true); });
+      on("draw", () => { form.number.value = TL.drawHeldOut(); this.choose(false); });
       on("in", () => this.stage.zoomBy(1.4));
       on("out", () => this.stage.zoomBy(1 / 1.4));
       on("previous", () => this.go(this.step - 1));
@@ -131,20 +131,35 @@
 
     followTheme() {
       const html = document.documentElement, system = matchMedia("(prefers-color-scheme: dark)");
+      const show = (dark) => {
+        this.root.dataset.dark = dark;
+        this.stage.setTheme(dark);
+      };
       const set = () => {
-        const theme = html.dataset.theme;
-        this.root.dataset.dark = theme === "dark" || (theme !== "light" && system.matches);
-        this.stage.setTheme(this.root.dataset.dark === "true");
+        const { theme } = html.dataset;
+        show(theme === "dark" || (theme !== "light" && system.matches));
       };
       new MutationObserver(set).observe(html, { attributeFilter: ["data-theme"] });
       system.addEventListener("change", set);
+      window.addEventListener("beforeprint", () => { show(false); this.stage.paint(); });
+      window.addEventListener("afterprint", set);
       set();
     }
 
     // ---- The number ----
 
+    // The reader's number has an entry of its own in the history, in which the
+    // keys of one typing have their part.
+    choose(typing) {
+      const before = this.number;
+      this.read();
+      if (this.number === before) return;
+      this.writeHash(!this.typing);
+      this.typing = typing;
+    }
+
     // What stands in the field; a sentence where it is no number.
-    read(done) {
+    read() {
       const { number } = this.find("form");
       let n;
       try {
@@ -156,7 +171,6 @@
       }
       number.removeAttribute("aria-invalid");
       this.use(n);
-      if (done) this.writeHash(true);
     }
 
     use(n) {
@@ -202,7 +216,6 @@
       const step = TL.STEPS[n];
       if (!step) return;
       this.stopPlay();
-      const changed = n !== this.step;
       this.step = n;
       this.sections.forEach((section, at) => section.classList.toggle("tl-now", at === n));
       this.find(".tl-step").textContent = `${n + 1} of ${TL.STEPS.length}`;
@@ -213,7 +226,7 @@
       this.stage.setCursor(step.cursor ? this.inside(step.cursor) : null);
       this.canvas.setAttribute("aria-label", `The machine: ${this.sections[n].querySelector("h2").textContent.replace("#", "")}. Arrow keys move a cursor from number to number, Page keys from matrix to matrix; with Shift the arrows turn the machine, W A S D move it, plus and minus zoom.`);
       if (step.play && animate && !this.stage.motion.matches) this.play();
-      if (changed) this.writeHash();
+      this.writeHash();
     }
 
     // A step's cursor, where the run has such a cell; "best": the row's largest.
@@ -274,9 +287,10 @@
 
     readHash(first) {
       const step = /step-(\d+)/.exec(location.hash), n = /n=(\d+)/.exec(location.hash);
+      this.typing = false;
       if (first) this.use(21042);
       if (first || n) this.find("form").number.value = n ? n[1] : this.number;
-      if (n && Number(n[1]) !== this.number) this.read(false);
+      if (n) this.read();
       if (first) this.stage.resize();
       if (step) this.go(Number(step[1]) - 1);
       if (step && first) window.addEventListener("load", () => this.go(this.step)); // till then the page may move

@@ -5,6 +5,7 @@ import base64
 import functools
 import hashlib
 import http.server
+import io
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import pytest
 import test_browser
 import torch
 from PIL import Image
+from pypdf import PdfReader
 
 from transformer_lit.decoding import beam_search, greedy_search
 from transformer_lit.model import load_model
@@ -40,18 +42,15 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 
 @pytest.fixture(scope="module")
-def viz():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
-        import viz
-    return viz
+def machine(tools):
+    return tools("machine")
 
 
 @pytest.fixture(scope="module")
-def page_file(viz, tmp_path_factory):
+def page_file(machine, tmp_path_factory):
     """The one file, alone in an empty folder."""
     path = tmp_path_factory.mktemp("machine") / "machine.html"
-    path.write_text(viz.whole(), encoding="utf-8")
+    path.write_text(machine.whole(), encoding="utf-8")
     return path
 
 
@@ -80,12 +79,12 @@ BYTES = """() => {
 
 
 @pytest.fixture(scope="module")
-def engine(browser, viz):
+def engine(browser, machine):
     """A blank page with the scripts that compute."""
     tab = browser.new_page()
     for script in ("numbers", "forward", "search"):
-        tab.add_script_tag(content=(ROOT / f"viz/{script}.js").read_text())
-    tab.add_script_tag(content=viz.data())
+        tab.add_script_tag(content=(ROOT / f"machine/{script}.js").read_text())
+    tab.add_script_tag(content=machine.data())
     tab.evaluate(BYTES)
     yield tab
     tab.close()
@@ -102,7 +101,11 @@ RUN = """([src, tgt]) => {
 
 def in_the_page(engine, src, tgt):
     """Every tensor of a run in the page, by name."""
-    found = engine.evaluate(RUN, [src, tgt])
+    return unpacked(engine.evaluate(RUN, [src, tgt]))
+
+
+def unpacked(found):
+    """The tensors that RUN gives, by name."""
     flat = np.frombuffer(base64.b64decode(found["bytes"]))
     tensors, at = {}, 0
     for name, rows, cols in found["shapes"]:
@@ -200,22 +203,36 @@ def farthest(here, there):
     return far
 
 
-def test_every_tensor_equals_torch_in_both_precisions(engine, model):
+@pytest.fixture(scope="module")
+def reference(model):
+    """Inputs, and every tensor of their runs by the package."""
+    bos_id = model.config.bos_id
+    inputs = [
+        (src_ids(n), [bos_id, *VOCABULARY.tgt_ids(german(n))[:-1]])
+        for n in NUMBERS
+    ]
+    return [(ids, in_torch(model, *ids)) for ids in inputs]
+
+
+def assert_equal(here, there):
+    """Whether two runs have the same tensors; gives how many numbers."""
+    assert here.keys() == there.keys()
+    for name, value in here.items():
+        np.testing.assert_allclose(
+            value, there[name], rtol=0, atol=1e-9, err_msg=name
+        )
+    return sum(value.size for value in here.values())
+
+
+def test_every_tensor_equals_torch_in_both_precisions(engine, reference):
     single = load_model(SHIPPED / "numbers")  # as it was trained
     tensors = numbers = 0
     far = 0.0
-    for number in NUMBERS:
-        src, pieces = src_ids(number), VOCABULARY.tgt_ids(german(number))
-        tgt = [model.config.bos_id, *pieces[:-1]]
-        here, there = in_the_page(engine, src, tgt), in_torch(model, src, tgt)
-        assert here.keys() == there.keys()
-        for name, value in here.items():
-            np.testing.assert_allclose(
-                value, there[name], rtol=0, atol=1e-9, err_msg=name
-            )
-            numbers += value.size
+    for ids, there in reference:
+        here = in_the_page(engine, *ids)
+        numbers += assert_equal(here, there)
         tensors += len(here)
-        far = max(far, farthest(here, in_torch(single, src, tgt)))
+        far = max(far, farthest(here, in_torch(single, *ids)))
     print(
         f"{len(NUMBERS)} inputs, {tensors} tensors, {numbers} numbers;"
         f" float32 is at most {far:.1e} off"
@@ -223,6 +240,29 @@ def test_every_tensor_equals_torch_in_both_precisions(engine, model):
     assert len(NUMBERS) >= 200
     assert tensors == 118 * len(NUMBERS)
     assert far <= 1e-5
+
+
+NODE = shutil.which("node")
+
+
+@pytest.mark.skipif(not NODE, reason="no Node: apt-get install nodejs")
+def test_every_tensor_equals_torch_in_node(machine, reference):
+    parts = [(ROOT / "machine/forward.js").read_text("utf-8"), machine.data()]
+    inputs = json.dumps([ids for ids, _ in reference])
+    parts += [
+        f"({BYTES})();",
+        f"console.log(JSON.stringify({inputs}.map({RUN})))",
+    ]
+    done = subprocess.run(
+        [NODE, "-"],
+        input="".join(parts),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    runs = json.loads(done.stdout)
+    for found, (_, there) in zip(runs, reference, strict=True):
+        assert_equal(unpacked(found), there)
 
 
 MUTANTS = {
@@ -244,10 +284,10 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_planted_fault_is_seen(browser, viz, model, name):
+def test_a_planted_fault_is_seen(browser, machine, model, name):
     where, right, wrong = MUTANTS[name]
-    texts = {"forward": (ROOT / "viz/forward.js").read_text("utf-8")}
-    texts["data"] = viz.data()
+    texts = {"forward": (ROOT / "machine/forward.js").read_text("utf-8")}
+    texts["data"] = machine.data()
     if where == "data":  # a number of E that the number 42 reads
         at = texts["data"].index('"weights": "') + 12 + 170
         old = texts["data"][at]
@@ -360,9 +400,9 @@ def test_what_a_reader_types(engine, text, number):
         assert len(here) < 120  # one sentence
 
 
-def test_the_data_is_the_shipped_model(viz, engine, model):
+def test_the_data_is_the_shipped_model(machine, engine, model):
     weights = (SHIPPED / "numbers" / "weights.safetensors").read_bytes()
-    data = json.loads(viz.data().removeprefix("TL.data = ").rstrip(";\n"))
+    data = json.loads(machine.data().removeprefix("TL.data = ").rstrip(";\n"))
     assert data["sha256"] == hashlib.sha256(weights).hexdigest()
     count = sum(p.numel() for p in model.parameters())
     assert engine.evaluate("TL.model.count") == count
@@ -410,8 +450,6 @@ def page(opened_once):
     """The open page as a reader finds it, whatever tests ran before."""
     opened_once.locator("[name=number]").fill("21042")
     opened_once.evaluate("TL.page.go(0)")
-    # The address agrees: an event still on its way from "back" changes nothing.
-    opened_once.evaluate("TL.page.writeHash()")
     return opened_once
 
 
@@ -428,26 +466,28 @@ def test_a_script_from_elsewhere_is_seen(browser, page_file, tmp_path):
     tab.context.close()
 
 
-def test_the_one_file_needs_nothing_and_fits_its_budget(page, page_file, viz):
+def test_the_one_file_needs_nothing_and_fits_its_budget(
+    page, page_file, machine
+):
     text = page_file.read_text("utf-8")
     for word in ("http", "import(", 'type="module"', "fetch("):
         assert word not in text
     assert page.faults == []
     assert page.asked == [page_file.as_uri()]
-    sizes = {"page": len(text), "data": len(viz.data())}
-    sizes["scripts"] = len(viz.scripts())
+    sizes = {"page": len(text), "data": len(machine.data())}
+    sizes["scripts"] = len(machine.scripts())
     print(sizes)
     assert sizes["page"] <= 800_000
     assert sizes["data"] <= 400_000
     assert sizes["scripts"] <= 120_000
 
 
-def test_the_count_and_the_checksum_are_shown(page, viz, model):
+def test_the_count_and_the_checksum_are_shown(page, machine, model):
     page.evaluate("TL.page.go(0)")
     shown = page.locator(".tl-cell").inner_text()
     count = sum(p.numel() for p in model.parameters())
     assert f"{count:,}" in shown
-    assert json.loads(viz.data()[10:-2])["sha256"][:12] in shown
+    assert json.loads(machine.data()[10:-2])["sha256"][:12] in shown
 
 
 EXPLAIN = """() => {
@@ -470,6 +510,9 @@ def test_every_explanation_gives_the_value_again(page):
     found = page.evaluate(EXPLAIN)
     assert found["wrong"] == []
     assert found["cells"] > 10_000
+    how = "(name) => TL.explain(TL.page.run, name, 0, 0).how"
+    assert "the token and its place" in page.evaluate(how, "encoder.x")
+    assert "what came in" in page.evaluate(how, "encoder.1.self.sum")
 
 
 CAMERAS = [(0.0, 0.0), (-0.28, 0.26), (0.4, -0.3)]
@@ -555,6 +598,77 @@ def test_what_is_painted_is_the_value(page):
     assert checked >= 20
 
 
+ARCS = """(row) => {
+  const { stage, run, model } = TL.page, ctx = stage.context, seen = [];
+  stage.setCursor({ name: "decoder.2.cross.sum", row, col: 0 });
+  ctx.stroke = () => {
+    if (ctx.strokeStyle === stage.theme.arc) seen.push(ctx.globalAlpha);
+    CanvasRenderingContext2D.prototype.stroke.call(ctx);
+  };
+  stage.paint();
+  delete ctx.stroke;
+  const H = model.config.n_heads, heads = Array.from({ length: H }, (_, h) => run.tensors[`decoder.2.cross.weights.${h + 1}`]);
+  const mean = Array.from({ length: heads[0].rows }, (_, i) => Array.from({ length: heads[0].cols }, (_, j) =>
+    heads.reduce((sum, a) => sum + a.data[i * a.cols + j] / H, 0)).filter((share) => share >= 0.15));
+  return [seen.length, seen.filter((alpha) => alpha > 0.3).length, mean.flat().length, mean[row].length];
+}"""
+
+
+def test_the_arcs_of_the_chosen_row_are_bright(page):
+    page.evaluate("TL.page.go(16)")
+    for row in (0, 1, 5):
+        drawn, bright, shares, own = page.evaluate(ARCS, row)
+        assert drawn == shares > own
+        assert bright == own > 0
+
+
+FRAMES = """() => {
+  const { page } = TL, { stage } = page, ctx = stage.context, wrong = [];
+  const block = stage.blockAt("probabilities", 0), { rows, cols } = block;
+  ctx.clearRect(0, 0, ctx.canvas.width, ctx.canvas.height);
+  stage.paintOverlay(block);
+  const inked = (col, row) => {
+    const [x, y] = TL.spot(stage.camera, block, col, row).map((v) => Math.round(v * stage.ratio));
+    return ctx.getImageData(x - 1, y - 1, 3, 3).data.some((v) => v > 0);
+  };
+  for (let i = 0; i < rows; i++) {
+    for (let j = 0; j < cols; j++) { // a large frame has its left side here, and its upper
+      const large = inked(j + 0.04, i + 0.5) && inked(j + 0.5, i + 0.04);
+      if (large !== (stage.truth[i] === j)) wrong.push([i, j]);
+    }
+  }
+  return [rows * cols, wrong];
+}"""
+CROSSES = """() => {
+  const { stage } = TL.page, ctx = stage.context, found = {};
+  for (const block of stage.blocks) {
+    let strokes = 0;
+    ctx.lineTo = () => { strokes++; };
+    stage.paintOverlay(block);
+    delete ctx.lineTo;
+    if (strokes) found[block.name] = strokes / 2 / (block.rows * block.cols);
+  }
+  const painted = [];
+  stage.paintOverlay = ({ name }) => painted.push(name);
+  stage.paint();
+  delete stage.paintOverlay;
+  return [found, painted.sort(), [...stage.focus].sort()];
+}"""
+
+
+def test_overlays_show_what_training_does(page):
+    page.evaluate("TL.page.go(22)")
+    cells, wrong = page.evaluate(FRAMES)
+    assert cells == 8 * 66
+    assert wrong == []
+    page.evaluate("TL.page.go(24)")
+    shares, painted, focus = page.evaluate(CROSSES)
+    assert len(shares) == 2 + 4 + 6  # inputs and sub-layers
+    assert all(0.03 < share < 0.2 for share in shares.values())
+    assert np.mean(list(shares.values())) == pytest.approx(0.1, abs=0.03)
+    assert painted == focus
+
+
 WHERE = """() => {
   const { page } = TL, { stage } = page, { width, height } = stage.camera;
   const step = TL.STEPS[page.step], names = page.namesOf(step);
@@ -618,8 +732,7 @@ def test_impatience_does_no_harm(browser, page_file):
     press = "(name) => TL.page.find(`[name=${name}]`).click()"
     for name in ["next"] * 22 + ["previous"] * 5 + ["whole", "replay"] * 3:
         tab.evaluate(press, name)
-    tab.evaluate("TL.page.find('form').number.value = '77'")
-    tab.evaluate("TL.page.read(true)")
+    tab.locator("[name=number]").fill("77")
     tab.wait_for_function("!TL.page.stage.tween && !TL.page.going")
     found = tab.evaluate(WHERE)
     assert (found["step"], found["camera"], found["inside"]) == (17, True, True)
@@ -660,7 +773,7 @@ CHANGED = """async (number) => {
   const { page } = TL, old = page.run.tensors, weights = page.model.weights.E.data.slice();
   const form = page.find("form");
   form.number.value = number;
-  form.number.dispatchEvent(new Event("change"));
+  for (const kind of ["input", "change"]) form.number.dispatchEvent(new Event(kind));
   const same = Object.keys(old).filter((name) => !name.endsWith("positions") &&
     old[name].data.length === page.run.tensors[name].data.length &&
     old[name].data.every((v, at) => v === page.run.tensors[name].data[at]));
@@ -681,6 +794,72 @@ def test_another_number_changes_everything_but_the_weights(page):
     page.go_back()
     page.go_back()
     page.wait_for_function(f"TL.page.number === {first}")
+
+
+STATE = """() => ({
+  field: TL.page.find("form").number.value,
+  number: String(TL.page.number),
+  address: /n=(.*)/.exec(location.hash)[1],
+})"""
+
+
+def wait_for_number(tab, number):
+    """Field, machine and address show a number."""
+    tab.wait_for_function(f"TL.page.number === {number}")
+    same = dict.fromkeys(("field", "number", "address"), str(number))
+    assert tab.evaluate(STATE) == same
+
+
+def test_a_typed_number_is_in_the_address_with_one_way_back(browser, page_file):
+    tab = opened(browser, page_file)
+    field = tab.locator("[name=number]")
+    field.fill("")
+    field.press_sequentially("777")  # and no Enter
+    wait_for_number(tab, 777)
+    tab.evaluate("TL.page.show(4)")  # as by scrolling
+    wait_for_number(tab, 777)
+    tab.reload()
+    tab.wait_for_selector("[data-state=ready]")
+    wait_for_number(tab, 777)
+    assert tab.evaluate("TL.page.step") == 4
+    field.fill("8")
+    field.press("Enter")
+    field.fill("9")
+    field.fill("no number")
+    for number in (8, 777, 21_042):
+        tab.go_back()
+        wait_for_number(tab, number)
+        assert field.get_attribute("aria-invalid") is None
+        assert tab.locator(".tl-said").inner_text().endswith(german(number))
+    tab.go_forward()
+    wait_for_number(tab, 777)
+    tab.evaluate("location.hash = 'step-5'")  # a link to where one is
+    tab.wait_for_function("location.hash.includes('n=')")
+    wait_for_number(tab, 777)
+    field.fill("no number")
+    tab.evaluate("location.hash = 'step-6&n=777'")
+    tab.wait_for_function("TL.page.step === 5")
+    wait_for_number(tab, 777)
+    assert field.get_attribute("aria-invalid") is None
+    tab.context.close()
+
+
+def test_a_key_struck_while_the_page_goes_back_is_heard(browser, page_file):
+    tab = opened(browser, page_file)
+    tab.locator("[name=number]").fill("7")
+    tab.evaluate(
+        """() => new Promise((done) => {
+          const { number } = TL.page.find("form");
+          addEventListener("popstate", () => { // before "hashchange"
+            number.value = "42";
+            number.dispatchEvent(new Event("input"));
+          }, { once: true });
+          addEventListener("hashchange", () => setTimeout(done));
+          history.back();
+        })"""
+    )
+    wait_for_number(tab, 42)
+    tab.context.close()
 
 
 def test_a_number_that_is_none_gets_a_sentence(page):
@@ -940,13 +1119,29 @@ def test_it_runs_in_a_sandbox_and_twice_on_a_page(browser, page_file):
     tab.close()
 
 
+CORNER = "Array.from(TL.page.stage.context.getImageData(3, 3, 1, 1).data)"
+
+
 def test_the_dark_theme_paints_dark(browser, page_file):
     tab = opened(browser, page_file, color_scheme="dark")
     tab.wait_for_function("TL.page.canvas.dataset.frames > 0")
-    rgb = tab.evaluate(
-        "Array.from(TL.page.stage.context.getImageData(3, 3, 1, 1).data)"
+    assert max(tab.evaluate(CORNER)[:3]) < 60
+    tab.context.close()
+
+
+def test_the_dark_theme_prints_light(browser, page_file):
+    tab = opened(browser, page_file, color_scheme="dark")
+    tab.evaluate(
+        f"addEventListener('beforeprint', () => {{ window.seen = {CORNER} }})"
     )
-    assert max(rgb[:3]) < 60
+    paper = PdfReader(io.BytesIO(tab.pdf(format="A4")))
+    assert len(paper.pages) < 10  # what the screen needs empty is not
+    assert tab.evaluate("seen") == [255, 255, 255, 255]
+    tab.wait_for_function(f"{CORNER}[0] < 60")
+    tab.emulate_media(media="print")
+    body = "getComputedStyle(document.body)"
+    assert tab.evaluate(f"{body}.color") == "rgb(28, 32, 38)"
+    assert tab.evaluate(f"{body}.backgroundColor") == "rgb(255, 255, 255)"
     tab.context.close()
 
 
@@ -1066,7 +1261,7 @@ TIMED = """() => {
   const paint = () => { stage.paint(); stage.context.getImageData(0, 0, 1, 1); };
   const input = Array.from({ length: 9 }, (_, n) => clock(() => {
     form.number.value = 999990 + n;
-    page.read(false);
+    page.read();
     paint();
   }));
   const frame = Array.from({ length: 31 }, () => clock(() => {
@@ -1259,18 +1454,20 @@ def test_without_scripts_the_book_shows_the_picture(browser):
 # ---- The tool ----
 
 
-def test_the_tool_sees_what_is_out_of_date(viz, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(viz, "EXTRA", tmp_path / "book")
-    monkeypatch.setattr(viz, "ROOT", tmp_path)
-    monkeypatch.setattr(viz, "data", lambda: "TL.data = {};")
-    monkeypatch.setattr(viz, "scripts", lambda: "")
-    monkeypatch.setattr(viz, "whole", lambda: "page")
-    monkeypatch.setattr(sys, "argv", ["viz.py", "--check"])
-    assert viz.main() == 1
+def test_the_tool_sees_what_is_out_of_date(
+    machine, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(machine, "EXTRA", tmp_path / "book")
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setattr(machine, "data", lambda: "TL.data = {};")
+    monkeypatch.setattr(machine, "scripts", lambda: "")
+    monkeypatch.setattr(machine, "whole", lambda: "page")
+    monkeypatch.setattr(sys, "argv", ["machine.py", "--check"])
+    assert machine.main() == 1
     assert "machine.html is out of date" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["viz.py"])
-    assert viz.main() == 0
-    monkeypatch.setattr(sys, "argv", ["viz.py", "--check"])
-    assert viz.main() == 0
+    monkeypatch.setattr(sys, "argv", ["machine.py"])
+    assert machine.main() == 0
+    monkeypatch.setattr(sys, "argv", ["machine.py", "--check"])
+    assert machine.main() == 0
     (tmp_path / "book" / "machine" / "data.js").write_text("TL.data = 1;")
-    assert viz.main() == 1
+    assert machine.main() == 1

@@ -142,7 +142,7 @@
         { text: "E", x: middle("E").right + 4, y: low - 8 },
       ];
       for (let n = 1; n <= model.config.n_layers; n++) {
-        for (const x of [2, DECODER + 2]) found.push({ text: `layer ${n}`, x, y: (n - 1) * pitch + 60 + 3 * high });
+        for (const x of [-2, DECODER - 2]) found.push({ text: `layer ${n}`, x, y: (n - 1) * pitch + 60 + 3 * high });
       }
       return found;
     }

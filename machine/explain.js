@@ -83,8 +83,8 @@
       return [`${wave}(${i} / 10000^(${j - (j % 2)}/${x.cols})) = ${wave} ${round(angle)}`, Math[wave](angle)];
     },
     add: (_, x, i, j, [a, b]) => {
-      const at = i * x.cols + j;
-      return [`${round(a.data[at])} + ${signed(b.data[at])}: what came in and what was made of it`, a.data[at] + b.data[at]];
+      const at = i * x.cols + j, parts = b.op === "positions" ? "the token and its place" : "what came in and what was made of it";
+      return [`${round(a.data[at])} + ${signed(b.data[at])}: ${parts}`, a.data[at] + b.data[at]];
     },
     linear: (_, x, i, j, [a, w, b]) => {
       const terms = Array.from({ length: a.cols }, (_, k) => [a.data[i * a.cols + k], w.data[k * w.cols + j]]);
