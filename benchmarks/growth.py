@@ -27,8 +27,8 @@ from tqdm import tqdm
 import transformer_lit as tl
 from benchmarks.bench import machine, resume, save
 from benchmarks.envs import ROOT
+from transformer_lit import corpus
 from transformer_lit.attention import fused_attention, scaled_dot_product
-from transformer_lit.corpus import EncodedSplit
 from transformer_lit.decoding import Kept, advance, open_beams
 from transformer_lit.hardware import forward_flops, training_flops
 from transformer_lit.numbers import draw_number, english, german
@@ -128,8 +128,12 @@ def preparing(pairs: int) -> Work:
         with (place / f"train.{lang}").open("w", encoding="utf-8") as file:
             for _ in range(pairs):
                 file.write(f"{write(draw_number(rng))}\n")
+    # A sample of the text and a shard are in memory: small ones, so that the
+    # largest corpus here is many times as large as both.
+    corpus.SHARD = 5000
+    splits = {"train": str(place / "train")}
     config = tl.CorpusConfig(
-        name="files", splits={"train": str(place / "train")}, vocab_size=100
+        name="files", splits=splits, vocab_size=100, sample=1000
     )
 
     def work() -> None:
@@ -152,7 +156,7 @@ def opening(size: int) -> Work:
     (folder / "train-00000.json").write_text(about)
 
     def work() -> None:
-        src, tgt = EncodedSplit(folder, "train")[pairs // 2]
+        src, tgt = corpus.EncodedSplit(folder, "train")[pairs // 2]
         assert len(src) == len(tgt) == 20
 
     return work, None

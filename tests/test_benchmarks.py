@@ -22,6 +22,7 @@ from benchmarks.race import MOST, race
 from benchmarks.report import OURS, ratios, rows_of, table
 from benchmarks.shapes import all_cases, count_tokens, cut, real_lengths, rows
 from benchmarks.worker import Worker
+from transformer_lit import corpus
 
 TINY = SIZES["tiny"]
 SIZE = tl.count_parameters(TINY.config())
@@ -503,6 +504,7 @@ def test_environments_are_not_in_git():
 def test_every_series_grows_what_it_names(series, monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(corpus, "SHARD", corpus.SHARD)  # it is changed
     monkeypatch.setenv("TRANSFORMER_LIT_CACHE", str(tmp_path))
     few = {"preparing: pairs": (300, 600)}.get(series, (2, 4))
     if series.startswith("opening"):

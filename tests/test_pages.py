@@ -1,10 +1,8 @@
 """The generated pages: their tools see each planted fault, and every link to
 a section arrives. And the check of the readers' own solutions."""
 
-import importlib
 import math
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,13 +24,6 @@ PAGES = {"ledger": "ledger", "covered": "coverage", "exercises": "exercises"}
 house, tool, replace = test_tools.house, test_tools.tool, test_tools.replace
 
 on_a_copy = pytest.mark.xdist_group("tools")
-
-
-@pytest.fixture
-def tools(monkeypatch):
-    """The tools as modules."""
-    monkeypatch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
-    return importlib.import_module
 
 
 def seen(house, name, complaint):
