@@ -57,6 +57,18 @@ def written_whole(path: Path | None) -> Iterator[TextIO]:
         part.unlink(missing_ok=True)
 
 
+class Faults:
+    """Reports lines that cannot be read, one line each, and counts them."""
+
+    def __init__(self, numbered: bool) -> None:
+        self.numbered, self.count = numbered, 0
+
+    def __call__(self, number: int, reason: str) -> None:
+        self.count += 1
+        where = f"line {number}: " if self.numbered else ""
+        print(f"transformer-lit: {where}{reason}", file=sys.stderr)
+
+
 @contextlib.contextmanager
 def told_matmul(wanted: bool, width: int) -> Iterator[None]:
     """`fast_matmul` if wanted; says so where it makes a difference."""
@@ -70,18 +82,6 @@ def told_matmul(wanted: bool, width: int) -> Iterator[None]:
                 file=sys.stderr,
             )
         yield
-
-
-class Faults:
-    """Reports lines that cannot be read, one line each, and counts them."""
-
-    def __init__(self, numbered: bool) -> None:
-        self.numbered, self.count = numbered, 0
-
-    def __call__(self, number: int, reason: str) -> None:
-        self.count += 1
-        where = f"line {number}: " if self.numbered else ""
-        print(f"transformer-lit: {where}{reason}", file=sys.stderr)
 
 
 def shown(
@@ -146,10 +146,10 @@ def translate(
         printed = list(printed)  # all at once, to know of a fault before
         if faults.count:
             return 2
-    many = not words  # one sentence is not worth a try
-    by_torch = engine == "torch" and precision == "fp32"
-    wanted = fast_matmul and many and by_torch
-    route = told_matmul(wanted, translator.config.d_model)
+    in_fp32 = (engine, precision) == ("torch", "fp32")
+    # To find out which route is faster is not worth it for one sentence.
+    fast = fast_matmul and in_fp32 and not words
+    route = told_matmul(fast, translator.config.d_model)
     with written_whole(output) as file, route:
         for line in printed:  # for a faulty line an empty one
             print(line, file=file)
