@@ -149,9 +149,9 @@ def test_untied_matrices_are_drawn_apart_and_used_each_in_its_place(
     assert not second.equal(third)
     src = sentences(config, [3, 2])
     tgt_in = sentences(config, [2, 4])
-    before = model(src, tgt_in)
-    memory = model.encode(src)
     with torch.no_grad():  # each use must move what it should, and only that
+        before = model(src, tgt_in)
+        memory = model.encode(src)
         first += 1.0 + torch.rand_like(first)
         assert not model.encode(src).equal(memory)
         assert model.decode(tgt_in, memory, src=src).equal(before)

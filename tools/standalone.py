@@ -65,7 +65,7 @@ def setup(source: str) -> str:
     for path in files:
         text = quoted(path.read_text(encoding="utf-8"))
         parts.append(f"place({path.relative_to(PACKAGE).as_posix()!r}, {text})")
-    data = carried(source) if PACKAGE / "translator.py" in files else []
+    data = carried(source, files)
     if "corpora.json" in everything:
         data.append(PACKAGE / "corpora.json")
     for path in data:
@@ -83,12 +83,16 @@ def quoted(text: str) -> str:
     return f"r'''{text}'''"
 
 
-def carried(source: str) -> list[Path]:
-    """The records, and the shipped models that a chapter's code names."""
-    found = sorted((ROOT / "results").glob("*.json"))
-    for folder in sorted((PACKAGE / "models").iterdir()):
-        if f'"{folder.name}"' in source:
-            found += sorted(folder.iterdir())
+def carried(source: str, files: list[Path]) -> list[Path]:
+    """The records, and the shipped models that a chapter's code names, if
+    the modules that read them are among its files."""
+    found: list[Path] = []
+    if PACKAGE / "records.py" in files:
+        found += sorted((ROOT / "results").glob("*.json"))
+    if PACKAGE / "translator.py" in files:
+        for folder in sorted((PACKAGE / "models").iterdir()):
+            if f'"{folder.name}"' in source:
+                found += sorted(folder.iterdir())
     return found
 
 
