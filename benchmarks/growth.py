@@ -120,9 +120,8 @@ def attention(length: int, *, fused: bool) -> Work:
     return work, 3 * 2 * 2 * 8 * 64 * float(length) ** 2
 
 
-def preparing(pairs: int) -> Work:
+def preparing(pairs: int, place: Path) -> Work:
     """A corpus of numbers, from text files to ids on disk."""
-    place = Path(tempfile.mkdtemp())
     for lang, write in (("en", english), ("de", german)):
         rng = random.Random(0)
         with (place / f"train.{lang}").open("w", encoding="utf-8") as file:
@@ -144,9 +143,8 @@ def preparing(pairs: int) -> Work:
     return work, None
 
 
-def opening(size: int) -> Work:
+def opening(size: int, folder: Path) -> Work:
     """A shard of so many bytes, and a pair from its middle."""
-    folder = Path(tempfile.mkdtemp())
     pairs = size // 120  # 20 ids of two bytes and an end of eight, each side
     with (folder / "train-00000.ids").open("wb") as file:
         file.truncate(pairs * 80)
@@ -162,8 +160,8 @@ def opening(size: int) -> Work:
     return work, None
 
 
-def work_of(series: str, size: int) -> Work:
-    """What a point of a series measures."""
+def work_of(series: str, size: int, folder: Path) -> Work:
+    """What a point of a series measures; it may write into the folder."""
     kind, _, what = series.partition(": ")
     name = {"source length": "src", "target length": "tgt", "beam": "beam"}
     options = {name.get(what, "rows"): size}
@@ -173,9 +171,9 @@ def work_of(series: str, size: int) -> Work:
         case "writing":
             return writing(**options)
         case "preparing":
-            return preparing(size)
+            return preparing(size, folder)
         case "opening":
-            return opening(size)
+            return opening(size, folder)
     return attention(size, fused=kind.endswith("fused"))
 
 
@@ -188,14 +186,15 @@ def measure(series: str, size: int, threads: int, rounds: int) -> Point:
     """A point, in a process of its own."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    work, flops = work_of(series, size)
-    before, times = peak_bytes(), []
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-        if sum(times) > 60 and len(times) > 1:
-            break
+    with tempfile.TemporaryDirectory() as folder:
+        work, flops = work_of(series, size, Path(folder))
+        before, times = peak_bytes(), []
+        for _ in range(rounds + 1):
+            start = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - start)
+            if sum(times) > 60 and len(times) > 1:
+                break
     seconds = statistics.median(times[1:])  # the first sets things up
     more = peak_bytes() - before
     return {"size": size, "seconds": seconds, "bytes": more, "flops": flops}

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+import torch
 
 import transformer_lit as tl
 from benchmarks import bench, envs
@@ -502,14 +503,15 @@ def test_environments_are_not_in_git():
 
 @pytest.mark.parametrize("series", growing.SERIES)
 def test_every_series_grows_what_it_names(series, monkeypatch, tmp_path):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(corpus, "SHARD", corpus.SHARD)  # it is changed
     monkeypatch.setenv("TRANSFORMER_LIT_CACHE", str(tmp_path))
     few = {"preparing: pairs": (300, 600)}.get(series, (2, 4))
     if series.startswith("opening"):
         few = (1200, 2400)
-    works = [growing.work_of(series, size) for size in few]
+    works = []
+    for size in few:
+        (folder := tmp_path / str(size)).mkdir()
+        works.append(growing.work_of(series, size, folder))
     for work, _ in works:
         work()
     counted = [flops for _, flops in works]
@@ -517,6 +519,14 @@ def test_every_series_grows_what_it_names(series, monkeypatch, tmp_path):
         assert counted == [None, None]
     else:
         assert 0 < counted[0] < counted[1]
+
+
+def test_a_point_leaves_no_file_behind(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    [series] = [name for name in growing.SERIES if name.startswith("opening")]
+    point = growing.measure(series, 1200, torch.get_num_threads(), 1)
+    assert point["size"] == 1200
+    assert not list(tmp_path.iterdir())
 
 
 def test_growth_goes_on_where_it_stopped(monkeypatch, tmp_path, capsys):

@@ -1,6 +1,8 @@
 """Text in, text out: order, blocks, empty lines, folders, the commands."""
 
 import io
+import itertools
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -19,7 +21,12 @@ from transformer_lit.corpus import fetch, open_text
 from transformer_lit.numbers import english, held_out_sample
 from transformer_lit.records import load_record
 from transformer_lit.tokenizer import learn_subwords
-from transformer_lit.translator import SHIPPED, find_model
+from transformer_lit.translator import (
+    SHIPPED,
+    best_text,
+    find_model,
+    hypotheses_by_processes,
+)
 
 TEXT = [
     "a small dog runs over the green field",
@@ -245,6 +252,51 @@ def test_a_file_is_translated_into_a_file(tmp_path, capsys):
     assert "line 3: " in err.splitlines()[1]
     assert len(err.splitlines()) == 2  # no progress where nobody looks
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_processes_change_neither_the_order_nor_the_faults(tmp_path, capsys):
+    lines = [english(n) for n in held_out_sample(700, seed=9)]
+    lines[3], lines[600] = "sevven", ""
+    source = tmp_path / "in"
+    source.write_text("\n".join(lines) + "\n")
+    told = []
+    for processes in (1, 2):
+        out = tmp_path / f"{processes}"
+        assert shell.translate(input=source, output=out, processes=processes)
+        told.append(capsys.readouterr().err)
+    assert (tmp_path / "1").read_text() == (tmp_path / "2").read_text()
+    assert told[0] == told[1]
+    assert [line.split(":")[1] for line in told[0].splitlines()] == [
+        " line 4",
+        " line 601",
+    ]
+
+
+def test_the_first_fault_in_any_process_is_named():
+    lines = [*["one"] * 5, "tow", "two"]
+    found = hypotheses_by_processes(
+        2, lines, load={"name_or_folder": "numbers"}, block=2
+    )
+    with pytest.raises(ValueError, match="line 6: unknown word 'tow'"):
+        list(found)
+
+
+def test_a_process_that_is_ended_is_no_riddle():
+    endless = itertools.repeat("one")  # no more is read than is in work
+    found = hypotheses_by_processes(
+        2, endless, load={"name_or_folder": "numbers"}, block=8
+    )
+    assert best_text(next(found)) == "eins"
+    for worker in multiprocessing.active_children():
+        worker.kill()
+    with pytest.raises(ValueError, match="fewer processes"):
+        list(found)
+
+
+def test_too_few_processes_are_refused():
+    found = hypotheses_by_processes(0, ["one"], load={})
+    with pytest.raises(ValueError, match="processes=0 must be at least 1"):
+        next(found)
 
 
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path):

@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -21,7 +22,12 @@ from transformer_lit.bleu import PROTOCOLS
 from transformer_lit.bleu import score as score_lines
 from transformer_lit.ctranslate import convert
 from transformer_lit.hardware import fast_matmul
-from transformer_lit.translator import Translation, Translator, best_text
+from transformer_lit.translator import (
+    Translation,
+    Translator,
+    best_text,
+    hypotheses_by_processes,
+)
 
 
 # 06_1_translation: From the shell
@@ -84,6 +90,15 @@ def told_matmul(wanted: bool, width: int) -> Iterator[None]:
         yield
 
 
+def lines_to_read(words: tuple[str, ...], path: Path | None) -> Iterable[str]:
+    """Words as one line, or the lines of a file or of standard input."""
+    if words and path:
+        raise ValueError("give words or --input, not both")
+    if path:
+        return tqdm(read_lines(path), unit=" lines", disable=None)
+    return [" ".join(words)] if words else sys.stdin
+
+
 def shown(
     found: Iterable[list[Translation]], n_best: int | None
 ) -> Iterator[str]:
@@ -108,6 +123,7 @@ def translate(
     n_best: int | None = None,
     engine: str = "torch",
     precision: str = "fp32",
+    processes: int = 1,
     fast_matmul: bool = True,
 ) -> int:
     """Translate words, or the lines of a file or of standard input.
@@ -123,16 +139,15 @@ def translate(
         n_best: show so many, as a table: line number, score, text.
         engine: what computes: torch or ctranslate2.
         precision: of torch's weights: fp32, or bf16, which is faster.
+        processes: for lines: so many work side by side, one a core at best.
         fast_matmul: for lines, take the faster route of products (5.2).
     """
-    if words and input:
-        raise ValueError("give words or --input, not both")
-    translator = Translator.load(model, engine=engine, precision=precision)
+    lines = lines_to_read(words, input)
+    load = {"name_or_folder": model, "engine": engine, "precision": precision}
+    translator = Translator.load(**load)
     faults = Faults(numbered=not words)
-    lines: Iterable[str] = [" ".join(words)] if words else sys.stdin
-    if input:
-        lines = tqdm(read_lines(input), unit=" lines", disable=None)
-    found = translator.hypotheses_lines(
+    team = partial(hypotheses_by_processes, processes, load=load)
+    found = (translator.hypotheses_lines if processes == 1 else team)(
         lines,
         on_fault=faults,
         block=256,
@@ -148,8 +163,9 @@ def translate(
             return 2
     in_fp32 = (engine, precision) == ("torch", "fp32")
     # To find out which route is faster is not worth it for one sentence.
-    fast = fast_matmul and in_fp32 and not words
-    route = told_matmul(fast, translator.config.d_model)
+    route = told_matmul(
+        fast_matmul and in_fp32 and not words, translator.config.d_model
+    )
     with written_whole(output) as file, route:
         for line in printed:  # for a faulty line an empty one
             print(line, file=file)
@@ -243,6 +259,7 @@ __all__ = [
     "Faults",
     "average",
     "export",
+    "lines_to_read",
     "read_lines",
     "score",
     "shown",

@@ -6,12 +6,18 @@ From book/06_1_translation.md.
 # Written by tools/export.py. Edit the chapter instead.
 
 import itertools
+import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 import transformer_lit
@@ -23,6 +29,7 @@ from transformer_lit.decoding import (
     check_search,
     greedy_search,
 )
+from transformer_lit.hardware import ROUTE
 from transformer_lit.model import Transformer, load_model
 from transformer_lit.tokenizer import Vocabulary, load_vocabulary
 
@@ -91,6 +98,11 @@ def find_model(name: str | Path) -> Path:
 
 Fault = Callable[[int, str], None]
 """Called with the number of a line that cannot be read, and why."""
+
+
+def refuse(number: int, reason: str) -> None:
+    """The `Fault` that raises a ValueError."""
+    raise ValueError(f"line {number}: {reason}")
 
 
 @dataclass(frozen=True)
@@ -195,9 +207,7 @@ def read_line(
     try:
         return translator.prepare(line.rstrip("\r\n"))
     except ValueError as error:
-        if on_fault is None:
-            raise ValueError(f"line {number}: {error}") from None
-        on_fault(number, str(error))
+        (on_fault or refuse)(number, str(error))
         return []
 
 
@@ -297,8 +307,98 @@ class Translator(SourceTranslator):
             yield best_text(found)
 
 
+# 06_1_translation: A file, by several processes
+LOADED: list[Translator] = []
+"""Of a process that translates blocks: its translator."""
+
+
+def start_worker(threads: int, route: str, load: dict[str, Any]) -> None:
+    """Make this process ready to translate blocks.
+
+    Args:
+        threads: how many compute.
+        route: of fp32 products, as in section 5.2.
+        load: the arguments of `Translator.load`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends us
+    torch.set_num_threads(threads)
+    ROUTE.fp32_precision = route
+    LOADED.append(Translator.load(**load))
+
+
+def translate_block(
+    lines: list[str], options: dict[str, Any]
+) -> tuple[list[list[Translation]], list[tuple[int, str]]]:
+    """The translations of lines, and the faults: the line, from 1, and why."""
+    faults: list[tuple[int, str]] = []
+    found = LOADED[0].hypotheses_lines(
+        lines, on_fault=lambda *fault: faults.append(fault), **options
+    )
+    return list(found), faults
+
+
+def in_order(
+    pool: ProcessPoolExecutor,
+    blocks: Iterator[list[str]],
+    ahead: int,
+    options: dict[str, Any],
+) -> Iterator[tuple[list[list[Translation]], list[tuple[int, str]]]]:
+    """What `translate_block` finds in each block; so many are sent ahead."""
+    sent: deque[Future[Any]] = deque()
+    while True:
+        for block in itertools.islice(blocks, ahead - len(sent)):
+            sent.append(pool.submit(translate_block, block, options))
+        if not sent:
+            return
+        yield sent.popleft().result()
+
+
+def hypotheses_by_processes(
+    processes: int,
+    lines: Iterable[str],
+    *,
+    load: dict[str, Any],
+    on_fault: Fault | None = None,
+    block: int = 256,
+    **options: Any,
+) -> Iterator[list[Translation]]:
+    """As `Translator.hypotheses_lines`, by several processes.
+
+    Args:
+        processes: how many; torch's threads are shared out among them.
+        lines, on_fault, block: as there.
+        load: the arguments of `Translator.load`, by name.
+        options: the others, as there.
+
+    Raises:
+        ValueError: as there, or a process was ended from outside.
+    """
+    check_texts(lines, processes=processes, block=block)
+    threads = max(1, torch.get_num_threads() // processes)
+    start = (threads, ROUTE.fp32_precision, load)
+    source, first = iter(lines), 0
+    blocks = iter(lambda: list(itertools.islice(source, block)), [])
+    with ProcessPoolExecutor(
+        processes, get_context("spawn"), start_worker, start
+    ) as pool:
+        try:
+            for found, faults in in_order(pool, blocks, 2 * processes, options):
+                for number, reason in faults:
+                    (on_fault or refuse)(first + number, reason)
+                first += len(found)
+                yield from found
+        except BrokenProcessPool:
+            raise ValueError(
+                "a process was ended before its work was done, perhaps for "
+                "want of memory: take fewer processes"
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
 __all__ = [
     "Fault",
+    "LOADED",
     "SHIPPED",
     "Search",
     "SourceTranslator",
@@ -309,5 +409,10 @@ __all__ = [
     "check_fit",
     "check_texts",
     "find_model",
+    "hypotheses_by_processes",
+    "in_order",
     "read_line",
+    "refuse",
+    "start_worker",
+    "translate_block",
 ]

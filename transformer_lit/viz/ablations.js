@@ -25,10 +25,11 @@
         [name, mean(values), mean(values) - level, Math.min(...values), Math.max(...values), String(values.length)]);
       const [far] = rows.filter((_, n) => n !== at).sort((a, b) => Math.abs(b[2]) - Math.abs(a[2]));
       const spread = Math.max(...base.values) - Math.min(...base.values);
+      const apart = spread ? `differ by ${shown(spread, digits)}` : "are equal";
       return {
         ...dots(name, variants, at, level, width),
         summary: `${sentenceCase(name)} of ${base.name}: ${shown(level, digits)}` +
-          (base.values.length > 1 ? ` on average; its ${base.values.length} runs differ by ${shown(spread, digits)}` : "") +
+          (base.values.length > 1 ? ` on average; its ${base.values.length} runs ${apart}` : "") +
           (far ? `. Furthest from it is ${far[0]}${gap(far[2], digits)}.` : "."),
         digits, head: ["variant", "mean", "difference", "least", "most", "runs"], rows,
       };

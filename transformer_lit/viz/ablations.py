@@ -59,7 +59,8 @@ def ablations(of: str | Scores, *, base: str | None = None) -> Story:
         "What each change did",
         "A dot for each run, a stroke for the mean of a variant. The upright "
         "line is the mean of the one that the others are compared with.",
-        "Compare with another variant, or choose another score.",
+        "Compare with another variant"
+        + (", or choose another score." if len(measures) > 1 else "."),
         summary,
         ["variant", "mean", "difference", "least", "most", "runs"],
         rows,
@@ -131,8 +132,9 @@ def compared(
     summary += number_text(level, digits)
     if len(base["values"]) > 1:
         spread = max(base["values"]) - min(base["values"])
-        summary += f" on average; its {len(base['values'])} runs differ by "
-        summary += number_text(spread, digits)
+        summary += f" on average; its {len(base['values'])} runs "
+        apart = f"differ by {number_text(spread, digits)}"
+        summary += apart if spread else "are equal"
     others = [row for n, row in enumerate(rows) if n != at]
     if others:
         far, _, gap, *_ = max(others, key=lambda row: abs(float(row[2])))
