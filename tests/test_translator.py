@@ -293,6 +293,12 @@ def test_a_process_that_is_ended_is_no_riddle():
         list(found)
 
 
+def test_a_model_that_is_not_there_is_named_by_processes_as_well(tmp_path):
+    load = {"name_or_folder": tmp_path / "nowhere"}
+    with pytest.raises(ValueError, match="no model"):
+        list(hypotheses_by_processes(2, ["one"], load=load))
+
+
 def test_too_few_processes_are_refused():
     found = hypotheses_by_processes(0, ["one"], load={})
     with pytest.raises(ValueError, match="processes=0 must be at least 1"):

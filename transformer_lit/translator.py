@@ -7,10 +7,12 @@ From book/06_1_translation.md.
 
 import itertools
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -312,24 +314,37 @@ LOADED: list[Translator] = []
 """Of a process that translates blocks: its translator."""
 
 
-def start_worker(threads: int, route: str, load: dict[str, Any]) -> None:
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Processes that start meanwhile do not hear Ctrl-C at first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say what a signal does
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def start_worker(threads: int, route: str) -> None:
     """Make this process ready to translate blocks.
 
     Args:
-        threads: how many compute.
+        threads: torch's in this process.
         route: of fp32 products, as in section 5.2.
-        load: the arguments of `Translator.load`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends us
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once
     torch.set_num_threads(threads)
     ROUTE.fp32_precision = route
-    LOADED.append(Translator.load(**load))
 
 
 def translate_block(
-    lines: list[str], options: dict[str, Any]
+    lines: list[str], load: dict[str, Any], options: dict[str, Any]
 ) -> tuple[list[list[Translation]], list[tuple[int, str]]]:
     """The translations of lines, and the faults: the line, from 1, and why."""
+    if not LOADED:
+        LOADED.append(Translator.load(**load))
     faults: list[tuple[int, str]] = []
     found = LOADED[0].hypotheses_lines(
         lines, on_fault=lambda *fault: faults.append(fault), **options
@@ -341,13 +356,13 @@ def in_order(
     pool: ProcessPoolExecutor,
     blocks: Iterator[list[str]],
     ahead: int,
-    options: dict[str, Any],
+    how: tuple[dict[str, Any], dict[str, Any]],
 ) -> Iterator[tuple[list[list[Translation]], list[tuple[int, str]]]]:
-    """What `translate_block` finds in each block; so many are sent ahead."""
+    """What `translate_block` finds in each block, `ahead` at a time."""
     sent: deque[Future[Any]] = deque()
     while True:
         for block in itertools.islice(blocks, ahead - len(sent)):
-            sent.append(pool.submit(translate_block, block, options))
+            sent.append(pool.submit(translate_block, block, *how))
         if not sent:
             return
         yield sent.popleft().result()
@@ -375,14 +390,18 @@ def hypotheses_by_processes(
     """
     check_texts(lines, processes=processes, block=block)
     threads = max(1, torch.get_num_threads() // processes)
-    start = (threads, ROUTE.fp32_precision, load)
+    start = (threads, ROUTE.fp32_precision)
     source, first = iter(lines), 0
     blocks = iter(lambda: list(itertools.islice(source, block)), [])
     with ProcessPoolExecutor(
         processes, get_context("spawn"), start_worker, start
     ) as pool:
         try:
-            for found, faults in in_order(pool, blocks, 2 * processes, options):
+            with unheard():
+                for _ in range(processes):
+                    pool.submit(int)  # each of these starts a process
+            how = (load, options)
+            for found, faults in in_order(pool, blocks, 2 * processes, how):
                 for number, reason in faults:
                     (on_fault or refuse)(first + number, reason)
                 first += len(found)
@@ -415,4 +434,5 @@ __all__ = [
     "refuse",
     "start_worker",
     "translate_block",
+    "unheard",
 ]
